@@ -1,0 +1,49 @@
+# make reproduce   the quick reproduction and its report, from nothing but Python 3.11+
+# make test        the test suite, likewise
+# make help        the other targets
+
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= reproduction
+JOBS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help install reproduce test lint types check bench clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/.installed ## a virtual environment in .venv with pinned versions
+
+$(VENV)/.installed: pyproject.toml constraints.txt Makefile
+	@python=$$(for p in $(PYTHON) python3 python3.13 python3.12 python3.11 python; do \
+	    command -v $$p >/dev/null 2>&1 \
+	    && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	    && command -v $$p && break; done); \
+	if [ -z "$$python" ]; then \
+	    echo "adahb needs Python 3.11 or newer with its venv module (Debian: python3-venv);" \
+	         "none was found. Name one with: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	echo "Creating $(VENV) with $$python"; "$$python" -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+reproduce: install ## figure 5, the convex claims and a report, in $(OUT)
+	$(BIN)/adahb reproduce quick --out $(OUT)
+
+test: install ## every test, in parallel
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: install ## ruff: style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install ## mypy --strict
+	$(BIN)/mypy
+
+check: lint types test ## all that CI runs
+
+bench: install ## the projection benchmark
+	$(BIN)/adahb bench projection
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) $(OUT) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,34 @@
+"""Adaptive heavy-ball methods whose last iterate carries the optimal guarantee.
+
+The heavy ball of Polyak, with momentum t/(t+2) and an adaptive step, converges at the optimal rate
+in its *last* iterate [Tao et al., ICLR 2021].  The rooms of this package, from the ground up:
+
+schedules     t -> coefficients, each with what is guaranteed for it
+sets          where the weights may live: projections, support functions
+problems      objectives to try the methods on
+reference     the paper's methods line for line, in float64
+certificates  what can be proved of a run
+experiments   the paper's figures and claims as commands
+
+Each is imported when it is first used, so that ``import adahb`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from adahb import certificates, problems, reference, schedules, sets
+
+__all__ = ["certificates", "problems", "reference", "schedules", "sets"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return import_module(f"adahb.{name}")
+    raise AttributeError(f"module 'adahb' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,59 @@
+"""Checks of arguments: each error names the argument, its value and what is allowed."""
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+
+
+def number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+) -> float:
+    """Return ``value`` as a float if it is a finite number within the given bounds.
+
+    >>> number("gamma", 0.5, above=0, at_most=1)
+    0.5
+    >>> number("gamma", 1.5, above=0, at_most=1)
+    Traceback (most recent call last):
+        ...
+    ValueError: gamma must be a number in (0, 1], got 1.5
+    """
+    low = f"[{at_least:g}" if at_least is not None else "(-inf" if above is None else f"({above:g}"
+    high = f"{at_most:g}]" if at_most is not None else "inf)" if below is None else f"{below:g})"
+    wanted = f"{name} must be a number in {low}, {high}"
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{wanted}, got {value!r}")
+    x = float(value)
+    fits = (
+        math.isfinite(x)
+        and (above is None or x > above)
+        and (at_least is None or x >= at_least)
+        and (below is None or x < below)
+        and (at_most is None or x <= at_most)
+    )
+    if not fits:
+        raise ValueError(f"{wanted}, got {value!r}")
+    return x
+
+
+def integer(name: str, value: object, *, at_least: int) -> int:
+    """Return ``value`` as an int if it is a whole number of at least ``at_least``."""
+    wanted = f"{name} must be an integer of at least {at_least}, got {value!r}"
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(wanted)
+    if value < at_least:
+        raise ValueError(wanted)
+    return int(value)
+
+
+def choice(name: str, value: str, allowed: Collection[str]) -> str:
+    """Return ``value`` if it is one of ``allowed``."""
+    if value not in allowed:
+        options = ", ".join(repr(option) for option in allowed)
+        raise ValueError(f"{name} must be one of {options}, got {value!r}")
+    return value

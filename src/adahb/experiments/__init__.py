@@ -1,0 +1,8 @@
+"""The paper's figures and claims as commands.
+
+store      results on disk, one file a run, whole or not there
+runs       what is run: a method on a problem, and the curve that comes of it
+synthetic  figure 5: the hard function
+claims     each claim with its numbers, their intervals and a verdict
+report     one page that shows it all
+"""

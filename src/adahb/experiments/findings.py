@@ -1,0 +1,95 @@
+"""A claim, the findings it rests on, and the verdict that follows from their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+Verdict = Literal["supported", "not supported", "undecided"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One measured quantity, and the range in which it must lie for the claim to hold.
+
+    ``at_least=None`` and ``at_most=None`` make it a remark, which decides nothing.
+    """
+
+    what: str
+    estimate: Estimate
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Supported if the whole interval is in the range, not supported if none of it is."""
+        if self.at_least is None and self.at_most is None:
+            return None
+        least = -math.inf if self.at_least is None else self.at_least
+        most = math.inf if self.at_most is None else self.at_most
+        low, high = self.estimate.low, self.estimate.high
+        if least <= low and high <= most:
+            return "supported"
+        return "not supported" if high < least or low > most else "undecided"
+
+    @property
+    def range(self) -> str:
+        """The range, in words."""
+        if self.at_least is not None and self.at_most is not None:
+            return f"{self.at_least:.3g} to {self.at_most:.3g}"
+        if self.at_most is not None:
+            return f"at most {self.at_most:.3g}"
+        return "" if self.at_least is None else f"at least {self.at_least:.3g}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper and what was found."""
+
+    id: str
+    statement: str
+    findings: Sequence[Finding]
+    remark: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Supported if every finding is, not supported if any is not."""
+        verdicts = {finding.verdict for finding in self.findings} - {None}
+        if "not supported" in verdicts:
+            return "not supported"
+        return "supported" if verdicts == {"supported"} else "undecided"
+
+
+def exact(value: float) -> Estimate:
+    """A number without uncertainty: a deterministic run, computed to rounding."""
+    return Estimate(value, value, value)
+
+
+def mean(values: ArrayLike) -> Estimate:
+    """Mean of independent repeats with Student's 95 % interval."""
+    x = np.asarray(values, dtype=np.float64)
+    half = float(stats.t.ppf(0.975, x.size - 1) * x.std(ddof=1) / math.sqrt(x.size))
+    return Estimate(float(x.mean()), float(x.mean()) - half, float(x.mean()) + half)
+
+
+def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
+    """Slope of log y against log x by least squares, with its 95 % interval."""
+    log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
+    fit = stats.linregress(log_x, log_y)
+    half = float(stats.t.ppf(0.975, log_x.size - 2) * fit.stderr)
+    return Estimate(float(fit.slope), float(fit.slope) - half, float(fit.slope) + half)
