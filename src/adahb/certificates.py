@@ -8,12 +8,12 @@ the planes met so far is one too, and over a bounded Q its minimum is a support 
 
     f* ≥ LB_t = (1/t) (Σ_k (f(w_k) - ⟨g_k, w_k⟩) - σ_Q(-Σ_k g_k))
 
-:class:`DualAverages`, for samples of a finite sum.  The mean of the loss derivatives met at a sample
-is a feasible dual variable, and weak duality holds whatever was drawn.
+:class:`DualAverages`, for samples of a finite sum.  The mean of the loss derivatives met at a
+sample is a feasible dual variable, and weak duality holds whatever was drawn.
 
 Two observers of a run check the paper's own statements when a solution is known:
-:class:`TheoremBounds` evaluates Theorems 3 to 6 along it, :class:`LemmaTwo` measures how far Lemma 2
-is from the equality it claims.
+:class:`TheoremBounds` evaluates Theorems 3 to 6 along it, :class:`LemmaTwo` measures how far
+Lemma 2 is from the equality it claims.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class TheoremBounds:
         (t + 1) gap_t ≤ f(w_0) - f* + Σ_k (α/2)‖g_k‖²_{1/N_k}
                         + Σ_k (‖w* - z_k‖²_{N_k} - ‖w* - z_{k+1}‖²_{N_k})/(2α)
 
-    (t gap_t and β/(1-β)(f(w_0) - f(w_t)) for constant momentum).  ``theorem`` is the bound as stated,
-    M and M₀ being the largest subgradient and the largest ‖w* - z_k‖² met so far.  The statements are
-    right where gap <= proof <= theorem.  ``lemma7`` is the ratio of the two sides of Lemma 7, at most
-    1 where it holds.
+    (t gap_t and β/(1-β)(f(w_0) - f(w_t)) for constant momentum).  ``theorem`` is the bound as
+    stated, M and M₀ being the largest subgradient and the largest ‖w* - z_k‖² met so far.  The
+    statements are right where gap <= proof and gap <= theorem.  ``lemma7`` is the ratio of the two
+    sides of Lemma 7, at most 1 where it holds.
     """
 
     schedule: schedules.Schedule
@@ -171,8 +171,8 @@ class TheoremBounds:
 class LemmaTwo:
     """How far Lemma 2 is from an equality: pass it as the ``callback`` of a run on ``constraint``.
 
-    The lemma claims z₊ = P_Q[z - (α/√t) V̂⁻¹ g] with z = w + p.  ``deviation`` is the distance of the
-    two sides at each step, ``outside`` tells whether z₊ has left Q.
+    The lemma claims z₊ = P_Q[z - (α/√t) V̂⁻¹ g] with z = w + p.  ``deviation`` is the largest
+    difference of the two sides in a coordinate at each step, ``outside`` whether z₊ has left Q.
     """
 
     constraint: ConvexSet
@@ -185,5 +185,5 @@ class LemmaTwo:
         metric = step.v_hat if self.projection == "metric" and np.ndim(step.v_hat) else None
         target = step.z - step.coefficients.eta * step.g / step.v_hat
         claimed = self.constraint.project(target, metric)
-        self.deviation.append(float(np.linalg.norm(step.z_next - claimed)))
+        self.deviation.append(float(np.max(np.abs(step.z_next - claimed))))
         self.outside.append(not self.constraint.contains(step.z_next))

@@ -8,11 +8,13 @@ r"""The methods of the paper in float64 NumPy, line for line: slow, readable, th
 '0.0087'
 
 Every method is the same loop (:func:`run`) under another schedule.  ``form`` chooses what is
-projected.  The *paper* form projects w.  The *averaging* form keeps z = w + p, projects z and lets w
-be the weighted mean of the z, so that the mean the theory speaks of is the iterate itself and z never
-leaves the set; with no projection active the two make the same sequence.  For the adaptive methods
-``projection`` is "metric" (that of the norm V̂, which the proofs use) or "euclidean" (Algorithm 1 as
-printed; it stops at the wrong point on every set that is not a box).
+projected.  The *paper* form projects w.  The *averaging* form keeps z = w + p, projects z and lets
+w be the weighted mean of the z, so that the mean the theory speaks of is the iterate itself.  With
+no projection active the two make the same sequence.  The averaging form is the default because z
+then never leaves the set, as the proofs need; on hinge losses the paper form is often the closer.
+
+For the adaptive methods ``projection`` is "metric" (that of the norm V̂, which the proofs use) or
+"euclidean" (Algorithm 1 as printed, which can stop at the wrong point on sets that are not boxes).
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ class Settings:
         if self.constraint is None:
             return x
         metric = v_hat if isinstance(v_hat, np.ndarray) and self.projection == "metric" else None
-        return cast(Vector, self.constraint.project(x, metric))
+        return cast("Vector", self.constraint.project(x, metric))
 
 
 @dataclass(frozen=True)
@@ -310,7 +312,7 @@ def _step(
     else:
         u_next = at.beta1 * u - at.alpha * g / v_hat
         w_next = settings.project(w + u_next, v_hat)  # line 6
-        u_next = u_next if settings.constraint is None else w_next - w
+        u_next = u_next + (w_next - (w + u_next))  # w₊ - w, and to the last digit if P did nothing
         z_next = w_next + (1 - at.c) / at.c * u_next
     taken = Step(t, at, w, value, g, v_hat, z, w_next, z_next)
     return taken, Point(w_next, u_next, z_next, v)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+Vector = NDArray[np.float64]
 Verdict = Literal["supported", "not supported", "undecided"]
 
 
@@ -87,9 +88,31 @@ def mean(values: ArrayLike) -> Estimate:
     return Estimate(float(x.mean()), float(x.mean()) - half, float(x.mean()) + half)
 
 
+def geometric_mean(values: ArrayLike) -> Estimate:
+    """Geometric mean of positive repeats, with the interval of the mean of their logarithms."""
+    of_logs = mean(np.log(np.asarray(values, dtype=np.float64)))
+    return Estimate(math.exp(of_logs.value), math.exp(of_logs.low), math.exp(of_logs.high))
+
+
 def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
-    """Slope of log y against log x by least squares, with its 95 % interval."""
-    log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
-    fit = stats.linregress(log_x, log_y)
-    half = float(stats.t.ppf(0.975, log_x.size - 2) * fit.stderr)
-    return Estimate(float(fit.slope), float(fit.slope) - half, float(fit.slope) + half)
+    """Slope of log y over log x, by least squares, with its 95 % interval."""
+    return _coefficient(np.asarray(x, float), np.asarray(y, float), degree=1)
+
+
+def slope_at_end(x: ArrayLike, y: ArrayLike) -> Estimate:
+    """Slope, at the last x, of a parabola through log y over log x, with its 95 % interval."""
+    return _coefficient(np.asarray(x, float), np.asarray(y, float), degree=2)
+
+
+def _coefficient(x: Vector, y: Vector, degree: int) -> Estimate:
+    """The linear coefficient of a polynomial in log(x / x_last), fitted to log y."""
+    if not (y > 0).all():
+        raise ValueError(f"y must be positive to have a logarithm, got {y.min():g}")
+    powers = np.vander(np.log(x / x[-1]), degree + 1)
+    coefficients, *_ = np.linalg.lstsq(powers, np.log(y))
+    residual = np.log(y) - powers @ coefficients
+    freedom = x.size - degree - 1
+    covariance = residual @ residual / freedom * np.linalg.inv(powers.T @ powers)
+    half = float(stats.t.ppf(0.975, freedom) * math.sqrt(covariance[-2, -2]))
+    value = float(coefficients[-2])
+    return Estimate(value, value - half, value + half)

@@ -25,6 +25,9 @@ class Hard:
     c: float = 2.0
     reading: Literal["original", "paper"] = "original"
 
+    def __post_init__(self) -> None:
+        self.make()  # refuses what cannot be made
+
     @property
     def f_star(self) -> float:
         """The minimum, zero."""
@@ -102,6 +105,6 @@ class Task:
         return values | {"step": run.trace.step.tolist()}
 
     def gaps(self, store: Store, output: Output = "last") -> NDArray[np.float64]:
-        """f - f* of an output at the recorded steps."""
+        """The gap f - f* of an output at the recorded steps."""
         values = np.array(store.result(self)[output], dtype=np.float64)
         return values - self.problem.f_star

@@ -3,9 +3,11 @@
 import hashlib
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +32,10 @@ class Job(Protocol):
 
     def compute(self) -> Json:
         """The result, as plain data."""
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """The user stopped the work; what is done is kept."""
 
 
 class Store:
@@ -74,6 +80,12 @@ class Store:
                 for future in as_completed(futures):
                     self._keep(futures[future], future.result())
                     progress.update(bar, advance=1, description=futures[future].name)
+        except KeyboardInterrupt:
+            done = sum(path.exists() for path in missing)
+            raise Interrupted(
+                f"interrupted with {done} of {len(missing)} runs done, which are kept; the same "
+                "command goes on from there"
+            ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -100,9 +112,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise
 
 
-def to_json(value: Json) -> str:
+def to_json(value: Json, indent: int | None = None) -> str:
     """JSON that every reader takes: a number that is not finite becomes null."""
-    return json.dumps(_finite(value), indent=1, sort_keys=True, allow_nan=False) + "\n"
+    return json.dumps(_finite(value), indent=indent, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> Json:
@@ -113,6 +125,13 @@ def read_json(path: Path) -> Json:
         raise ValueError(
             f"{path} is not a whole JSON file ({error}); delete it and run the command again"
         ) from error
+
+
+def environment() -> dict[str, str]:
+    """What the numbers were computed with."""
+    packages = ("adahb", "numba", "numpy", "scikit-learn", "scipy")
+    found = {package: metadata.version(package) for package in packages}
+    return {"python": platform.python_version(), "machine": platform.machine(), **found}
 
 
 def _digest(job: Job) -> str:

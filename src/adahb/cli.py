@@ -1,0 +1,200 @@
+"""The ``adahb`` command: a thin door that parses, calls and prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import adahb
+from adahb.experiments.store import Interrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from adahb.experiments.findings import Claim
+    from adahb.experiments.store import Json
+
+app = typer.Typer(
+    help="Adaptive heavy-ball methods: the paper's figures and claims as commands.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+reproduce = typer.Typer(help="Reproduce the paper's experiments.", no_args_is_help=True)
+bench = typer.Typer(help="Measure speed beside named peers.", no_args_is_help=True)
+app.add_typer(reproduce, name="reproduce")
+app.add_typer(bench, name="bench")
+
+stdout, stderr = Console(), Console(stderr=True)
+
+OutDir = Annotated[
+    Path, typer.Option("--out", help="Folder for the results; runs already in it are kept.")
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
+CPUS = os.cpu_count() or 1
+HORIZONS = "1000,5000"
+COLOURS = {"supported": "green", "not supported": "red", "undecided": "yellow"}
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Adaptive heavy-ball methods: the paper's figures and claims as commands."""
+    if version:
+        stdout.print(adahb.__version__, highlight=False)
+        raise typer.Exit
+
+
+@reproduce.command("synthetic")
+def reproduce_synthetic(
+    out: OutDir,
+    horizons: Annotated[
+        list[str] | None,
+        typer.Option("--T", help=f"Horizon; repeat it, or use commas.  [default: {HORIZONS}]"),
+    ] = None,
+    c: Annotated[float, typer.Option("--c", help="Constant of the function, and of PSG.")] = 2.0,
+    jobs: Jobs = CPUS,
+) -> None:
+    """Draw figure 5, f(w_t) on the hard function: PNG, SVG and the data as JSON.
+
+    [dim]adahb reproduce synthetic --out results[/dim]
+
+    [dim]adahb reproduce synthetic --out results --T 500,2000 --c 4[/dim]
+    """
+    from adahb.experiments import commands
+
+    T = _integers("--T", horizons or [HORIZONS])
+    _list(commands.draw_synthetic(out, T, c, workers=jobs, console=stderr))
+
+
+@reproduce.command("quick")
+def reproduce_quick(out: OutDir, jobs: Jobs = CPUS) -> None:
+    """Figure 5, the convex claims and a report: what `make reproduce` runs.
+
+    [dim]adahb reproduce quick --out reproduction[/dim]
+    """
+    from adahb.experiments import commands, report
+
+    T = _integers("--T", [HORIZONS])
+    paths = commands.draw_synthetic(out, T, 2.0, workers=jobs, console=stderr)
+    judged, more = commands.judge_claims(out, workers=jobs, console=stderr)
+    _print_claims(judged)
+    _list([*paths, *more, report.write_report(out, out)])
+
+
+@app.command("claims")
+def claims(out: OutDir, jobs: Jobs = CPUS) -> None:
+    """Judge the convex claims C1, C2, C4 and C8: numbers, intervals and verdicts.
+
+    [dim]adahb claims --out results[/dim]
+    """
+    from adahb.experiments import commands
+
+    judged, paths = commands.judge_claims(out, workers=jobs, console=stderr)
+    _print_claims(judged)
+    _list(paths)
+
+
+@app.command("report")
+def report(
+    results: Annotated[Path, typer.Option(help="Folder that `adahb reproduce quick` has filled.")],
+    out: Annotated[Path, typer.Option(help="Folder for the page.")],
+) -> None:
+    """Write the results as one self-contained page.
+
+    [dim]adahb report --results results --out results[/dim]
+    """
+    from adahb.experiments.report import write_report
+
+    _list([write_report(results, out)])
+
+
+@bench.command("projection")
+def bench_projection(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    d: Annotated[int, typer.Option("--d", min=1, help="Number of entries.")] = 1_000_000,
+    repeats: Annotated[int, typer.Option(min=1, help="The best of so many is kept.")] = 15,
+) -> None:
+    """Time the l1 and simplex projections beside NumPy's sort and compiled peers, on one thread.
+
+    [dim]adahb bench projection --json > projection.json[/dim]
+    """
+    from adahb.experiments import bench_projection
+    from adahb.experiments.store import to_json
+
+    with stderr.status("measuring"):
+        result = bench_projection.run(d, repeats)
+    if as_json:
+        sys.stdout.write(to_json(result, 1))
+    else:
+        _print_projection(result)
+
+
+def main() -> None:
+    """Run the command; what goes wrong is one line on standard error and a code that says so."""
+    try:
+        app()
+    except Interrupted as interruption:
+        stderr.print(str(interruption), highlight=False, soft_wrap=True)
+        sys.exit(130)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        stderr.print(Text.assemble(("error: ", "red"), str(error)), soft_wrap=True)
+        sys.exit(1)
+
+
+def _integers(name: str, values: Sequence[str]) -> list[int]:
+    """Whole numbers of at least 1, given one by one or separated by commas."""
+    texts = [text for value in values for text in value.split(",")]
+    if not all(text.strip().isdecimal() and int(text) for text in texts):
+        raise typer.BadParameter(
+            f"{name} takes whole numbers of at least 1, got {','.join(values)!r}"
+        )
+    return [int(text) for text in texts]
+
+
+def _list(paths: Sequence[Path]) -> None:
+    for path in paths:
+        stdout.print(str(path), highlight=False, soft_wrap=True)
+
+
+def _print_claims(judged: Sequence[Claim]) -> None:
+    from dataclasses import asdict
+
+    from adahb.experiments.report import interval
+
+    table = Table("claim", "found", "needed", "verdict", title="The convex claims", pad_edge=False)
+    for claim in judged:
+        verdict = f"[bold {COLOURS[claim.verdict]}]{claim.verdict}[/]"
+        table.add_section()
+        table.add_row(f"[bold]{claim.id}[/]  {claim.statement}", "", "", verdict)
+        for finding in claim.findings:
+            mark = finding.verdict or "[dim]beside[/]"
+            table.add_row(
+                f"  {finding.what}", interval(asdict(finding.estimate)), finding.range, mark
+            )
+    stdout.print(table)
+
+
+def _print_projection(result: Json) -> None:
+    table = Table(
+        "case", "dtype", "ours, ms", title="Projection: times faster than", pad_edge=False
+    )
+    peers = list(dict.fromkeys(p for case in result["cases"] for p in case["times faster than"]))
+    for peer in peers:
+        table.add_column(peer, justify="right")
+    for case in result["cases"]:
+        ratios = (case["times faster than"].get(peer) for peer in peers)
+        cells = ("" if ratio is None else f"{ratio:.1f}" for ratio in ratios)
+        table.add_row(
+            case["name"], case["dtype"], f"{1e3 * case['seconds']['ours']['best']:.2f}", *cells
+        )
+    stdout.print(table)

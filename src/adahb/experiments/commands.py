@@ -1,0 +1,48 @@
+"""What the command line does, as functions: each writes its files whole, from complete results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from adahb.experiments import claims, figures, report, synthetic
+from adahb.experiments.findings import Claim
+from adahb.experiments.store import Json, Store, environment, to_json, write_whole
+
+
+def draw_synthetic(
+    folder: Path, horizons: Sequence[int], c: float, *, workers: int, console: Console
+) -> list[Path]:
+    """Figure 5 as PNG and SVG, and its data as JSON."""
+    store = Store(folder / "runs")
+    tasks = (curve.task for T in horizons for curve in synthetic.curves(T, c))
+    store.complete(tasks, workers=workers, console=console)
+    data = synthetic.data(store, horizons, c)
+    figure = figures.figure5(data)
+    contents = {kind: figures.render(figure, kind) for kind in ("png", "svg")}
+    contents["json"] = to_json(data).encode()
+    return _write(folder, {f"{report.FIGURE}.{kind}": data for kind, data in contents.items()})
+
+
+def judge_claims(folder: Path, *, workers: int, console: Console) -> tuple[list[Claim], list[Path]]:
+    """The convex claims, and their numbers as JSON."""
+    judged = claims.judge(Store(folder / "runs"), workers=workers, console=console)
+    content = to_json({"claims": [_plain(c) for c in judged], "environment": environment()}, 1)
+    return judged, _write(folder, {report.CLAIMS: content.encode()})
+
+
+def _plain(claim: Claim) -> Json:
+    findings = [
+        {**asdict(finding), "range": finding.range, "verdict": finding.verdict}
+        for finding in claim.findings
+    ]
+    return {**asdict(claim), "verdict": claim.verdict, "findings": findings}
+
+
+def _write(folder: Path, contents: dict[str, bytes]) -> list[Path]:
+    for name, content in contents.items():
+        write_whole(folder / name, content)
+    return [folder / name for name in contents]

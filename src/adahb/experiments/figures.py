@@ -1,0 +1,82 @@
+"""Figures, drawn with matplotlib from the plain data that is kept beside them."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from adahb.experiments.store import Json
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which readers with any colour vision tell apart.
+COLOURS = (
+    "#000000",
+    "#7f7f7f",
+    "#0072B2",
+    "#56B4E9",
+    "#D55E00",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#8C6D1F",
+)
+
+
+def figure5(data: Json) -> Figure:
+    """f(w_t) against t, a panel for each T; published curves solid, ours dashed."""
+    from matplotlib.figure import Figure
+
+    panels = data["panels"]
+    figure = Figure(figsize=(5.2 * len(panels), 4.6), layout="constrained")
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _panel(axes, panel)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _panel(axes: Axes, panel: Json) -> None:
+    T = panel["T"]
+    for colour, curve in zip(COLOURS, panel["curves"], strict=True):
+        published = curve["published"]
+        axes.plot(
+            panel["step"],
+            curve["value"],
+            color=colour,
+            linewidth=1.8 if published else 1.2,
+            linestyle="-" if published else (0, (4, 1.5)),
+            label=curve["label"],
+        )
+    axes.axhline(
+        panel["lower_bound"],
+        color="#555555",
+        linewidth=1,
+        linestyle=":",
+        label="lower bound for PSG",
+    )
+    axes.set(
+        title=f"T = {T}",
+        xlabel="iteration $t$",
+        ylabel="$f(w_t) - f^*$",
+        xlim=(0, T * 1.015),
+        ylim=(0, None),
+    )
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0), useMathText=True)
+    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """The figure as the bytes of a PNG or an SVG, the same for the same data."""
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    with rc_context({"svg.hashsalt": "adahb", "svg.fonttype": "path"}):
+        if kind == "svg":
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+        else:
+            figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,165 @@
+"""One vocabulary for NumPy arrays and torch tensors, and the arithmetic every set leans on.
+
+Nothing here imports torch: ``array_api_compat`` hands out the namespace ``xp`` of the array given.
+"""
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array, is_torch_array
+
+Array: TypeAlias = Any
+"""A NumPy array or a torch tensor."""
+
+Namespace: TypeAlias = Any
+"""The functions that go with an array: ``array_api_compat.numpy`` or ``array_api_compat.torch``."""
+
+HUGE = 1e300
+"""Stands in for an overflowed ratio, so that 0 * HUGE is still 0."""
+
+LARGE = 1e200
+"""The same where it is still to be multiplied."""
+
+_SMALLEST, _LARGEST = 2.0**-1022, 2.0**1022
+
+
+def real_array(name: str, value: Any) -> tuple[Array, Namespace]:
+    """Return ``value`` as an array of real floating-point numbers, and its namespace.
+
+    Lists become NumPy arrays and integers become floats; complex numbers and anything that is not
+    a number are refused.
+
+    >>> real_array("x", [1, 2])[0]
+    array([1., 2.])
+    """
+    array = value if is_array_api_obj(value) else _from_python(name, value)
+    xp = array_namespace(array)
+    if xp.isdtype(array.dtype, "real floating"):
+        return array, xp
+    if xp.isdtype(array.dtype, ("bool", "integral")):
+        return xp.astype(array, xp.asarray(0.0).dtype), xp
+    raise TypeError(f"{name} must hold real numbers, got an array of {array.dtype}")
+
+
+def _from_python(name: str, value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array of real numbers, got {value!r}") from error
+
+
+def require_finite(name: str, x: Array, xp: Namespace) -> None:
+    """Refuse NaN and infinity."""
+    if not bool(xp.all(xp.isfinite(x))):
+        raise ValueError(f"{name} must be finite, got NaN or infinity in it")
+
+
+def parameter(name: str, value: Any, *, infinite: bool = False) -> np.ndarray[Any, Any]:
+    """Return a float64 copy of ``value`` that nobody can write to, whatever flags they set."""
+    array, _ = real_array(name, value)
+    if is_torch_array(array):
+        array = array.detach().cpu().double().numpy()
+    array = np.asarray(array, dtype=np.float64) + 0.0
+    if np.isnan(array).any() or not (infinite or np.isfinite(array).all()):
+        wanted = "must not hold NaN" if infinite else "must be finite"
+        raise ValueError(f"{name} {wanted}, got {np.array2string(array, threshold=8)}")
+    return np.frombuffer(array.tobytes(), dtype=np.float64).reshape(array.shape)
+
+
+def like(value: Any, x: Array, xp: Namespace) -> Array:
+    """Return a parameter as an array with the namespace, device and dtype of ``x``."""
+    if is_torch_array(x):
+        value = np.array(value)
+    return xp.asarray(value, dtype=x.dtype, device=x.device)
+
+
+def copied(x: Array) -> Array:
+    """Return a copy that derivatives pass through."""
+    return x.clone() if is_torch_array(x) else x.copy()
+
+
+def wide(x: Array, xp: Namespace) -> Array:
+    """Return ``x`` in float64, where sums of a million float32 values keep all their digits."""
+    return xp.astype(x, xp.float64, copy=False)
+
+
+def promote(x: Array, xp: Namespace) -> Array:
+    """Return ``x`` in a precision to compute in: half precisions become float32."""
+    return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, _compute_dtype(x, xp))
+
+
+def _compute_dtype(x: Array, xp: Namespace) -> Any:
+    return xp.float32 if xp.finfo(x.dtype).bits < 32 else xp.float64
+
+
+def rounding(x: Array, xp: Namespace) -> float:
+    """Return the relative excess at which a point still counts as inside: a few ulps."""
+    return 4 * float(xp.finfo(x.dtype).eps)
+
+
+def power_of_two(x: Array, xp: Namespace) -> Array:
+    """Return a power of two near ``x >= 0``: dividing by it is exact, and brings x near one."""
+    exponent = xp.floor(xp.log2(xp.clip(x, _SMALLEST, _LARGEST)))
+    return xp.exp2(exponent)
+
+
+def power_of_two_below(x: float) -> float:
+    """Return the same of a number."""
+    return 2.0 ** (math.frexp(min(max(x, _SMALLEST), _LARGEST))[1] - 1)
+
+
+def largest(x: Array, xp: Namespace) -> Array:
+    """Return the largest absolute value of each row, keeping the last axis."""
+    return xp.max(xp.abs(x), axis=-1, keepdims=True)
+
+
+def norm(x: Array, xp: Namespace) -> Array:
+    """Return the l2 norm of each row, keeping the last axis, free of overflow and underflow.
+
+    Its derivative at zero is zero rather than NaN.
+    """
+    scale = power_of_two(largest(x, xp), xp)
+    squares = xp.sum((x / scale) ** 2, axis=-1, keepdims=True)
+    positive = squares > 0
+    return xp.where(positive, scale * xp.sqrt(xp.where(positive, squares, 1.0)), 0.0)
+
+
+def direction(x: Array, xp: Namespace) -> Array:
+    """Return each row divided by its l2 norm, or zero where it is zero."""
+    scaled = x / power_of_two(largest(x, xp), xp)
+    length = norm(scaled, xp)
+    return scaled / xp.where(length > 0, length, 1.0)
+
+
+def one_hot(index: Array, x: Array, xp: Namespace) -> Array:
+    """Return the mask of the entry that ``index`` (last axis kept) names in each row of ``x``."""
+    return xp.arange(x.shape[-1], device=x.device) == index
+
+
+def pick(x: Array, mask: Array, xp: Namespace) -> Array:
+    """Return the entry of each row that ``mask`` marks, keeping the last axis."""
+    return xp.sum(xp.where(mask, x, 0.0), axis=-1, keepdims=True)
+
+
+def on_cpu_without_grad(*arrays: Array | None) -> bool:
+    """Tell whether compiled code may read these arrays: host memory, no derivative wanted."""
+    return all(array is None or _readable(array) for array in arrays)
+
+
+def _readable(array: Array) -> bool:
+    if is_numpy_array(array):
+        return True
+    return is_torch_array(array) and array.device.type == "cpu" and not wants_gradient(array)
+
+
+def wants_gradient(array: Array) -> bool:
+    """Tell whether the array is a tensor whose derivatives are being recorded."""
+    if not is_torch_array(array):
+        return False
+    return bool(array.requires_grad and array_namespace(array).is_grad_enabled())
+
+
+def as_numpy(array: Array) -> np.ndarray[Any, Any]:
+    """Return a NumPy view of a host array."""
+    return np.asarray(array.detach() if is_torch_array(array) else array)

@@ -1,0 +1,182 @@
+"""The group l1 ball: the l2 norms of groups of coordinates sum to at most a radius."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from adahb._checks import number
+from adahb.sets.arrays import (
+    Array,
+    Namespace,
+    copied,
+    direction,
+    norm,
+    one_hot,
+    power_of_two,
+    rounding,
+    wide,
+)
+from adahb.sets.base import ConvexSet, fit_dim, optional_dim, relative_excess
+from adahb.sets.thresholds import project_l1, secular
+
+_MOST_STEPS = 200
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GroupL1Ball(ConvexSet):
+    """The ball {x: sum over groups of ||x_group||_2 <= radius}.
+
+    Groups are the slices along ``dim``, or the entries that share a label in the integer array
+    ``groups`` of x's shape (stored padded to the largest group).
+
+    Projection, when the metric is constant on each group: the l1 projection of the group norms.
+    Otherwise group norms r_g are sought such that, for one multiplier t shared by all groups,
+    y = h x r_g/(h r_g + t), with r_g = 0 where ||h x||_2 <= t.
+
+    >>> GroupL1Ball(1, dim=1).project([[3.0, 4.0], [0.0, 4.5]])
+    array([[0.45, 0.6 ],
+           [0.  , 0.25]])
+    """
+
+    radius: float
+    dim: int | None = None
+    groups: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", number("radius", self.radius, at_least=0))
+        object.__setattr__(self, "dim", optional_dim(self.dim))
+        if (self.dim is None) == (self.groups is None):
+            raise ValueError(
+                f"give exactly one of dim and groups, got dim={self.dim}, groups={self.groups!r}"
+            )
+        if self.groups is not None:
+            object.__setattr__(self, "groups", _labels(self.groups))
+
+    def _fit(self, shape: tuple[int, ...]) -> None:
+        fit_dim(self.dim, shape)
+        if self.groups is not None and self.groups.shape != shape:
+            raise ValueError(f"groups must have shape {shape} here, got {self.groups.shape}")
+
+    @cached_property
+    def _layout(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Where each slot of the padded table reads from, and where each entry sits in it."""
+        labels = self.groups.reshape(-1)
+        order = np.argsort(labels, kind="stable")
+        _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
+        row = np.repeat(np.arange(len(counts)), counts)
+        slot = row * counts.max() + np.arange(labels.size) - np.repeat(starts, counts)
+        source = np.full((len(counts), counts.max()), labels.size)
+        source.reshape(-1)[slot] = order
+        place = np.empty(labels.size, dtype=np.int64)
+        place[order] = slot
+        return source, place
+
+    def _rows(self, x: Array, fill: float, xp: Namespace) -> Array:
+        """Return the groups as rows, short ones filled up."""
+        if self.dim is not None:
+            rows = xp.moveaxis(x, self.dim, -1)
+            return xp.reshape(rows, (-1, x.shape[self.dim]))
+        source = xp.asarray(self._layout[0], device=x.device)
+        padded = xp.concat([xp.reshape(x, (-1,)), xp.full_like(xp.reshape(x, (-1,))[:1], fill)])
+        return xp.reshape(xp.take(padded, xp.reshape(source, (-1,)), axis=0), source.shape)
+
+    def _unrows(self, rows: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
+        if self.dim is not None:
+            batch = list(shape)
+            length = batch.pop(self.dim)
+            return xp.moveaxis(xp.reshape(rows, (*batch, length)), -1, self.dim)
+        place = xp.asarray(self._layout[1], device=rows.device)
+        return xp.reshape(xp.take(xp.reshape(rows, (-1,)), place, axis=0), shape)
+
+    def _project(self, x: Array, h: Array | None, xp: Namespace) -> Array:
+        slack = 1 + rounding(x, xp)
+        x = wide(x, xp)
+        rows = self._rows(x, 0.0, xp)
+        norms = norm(rows, xp)[..., 0]
+        if bool(xp.sum(norms) <= self.radius * slack):
+            return copied(x)
+        weight = None if h is None else self._rows(h, np.nan, xp)
+        if weight is None or _constant(weight, xp):
+            each = None if weight is None else weight[None, :, 0]
+            kept = project_l1(norms[None, :], self.radius, xp, h=each)[0]
+            return self._unrows(direction(rows, xp) * kept[:, None], x.shape, xp)
+        weight = xp.where(xp.isnan(weight), 1.0, weight / xp.max(h))
+        return self._unrows(_in_metric(rows, weight, self.radius, xp), x.shape, xp)
+
+    def _support(self, g: Array, xp: Namespace) -> Array:
+        return self.radius * xp.max(norm(self._rows(g, 0.0, xp), xp))
+
+    def _lmo(self, g: Array, xp: Namespace) -> Array:
+        rows = self._rows(g, 0.0, xp)
+        norms = norm(rows, xp)[..., 0]
+        best = one_hot(xp.argmax(norms), norms, xp)[:, None]
+        point = xp.where(best, -self.radius * direction(rows, xp), 0.0)
+        return self._unrows(point, g.shape, xp)
+
+    def _excess(self, x: Array, xp: Namespace) -> Array:
+        return relative_excess(xp.sum(norm(self._rows(x, 0.0, xp), xp)), self.radius, xp)
+
+
+def _labels(groups: Any) -> np.ndarray[Any, Any]:
+    """Return a copy of integer labels that nobody can write to."""
+    labels = np.asarray(groups)
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise TypeError(f"groups must hold integer labels, got an array of {labels.dtype}")
+    labels = labels.astype(np.int64)
+    return np.frombuffer(labels.tobytes(), dtype=np.int64).reshape(labels.shape)
+
+
+def _constant(weight: Array, xp: Namespace) -> bool:
+    """Tell whether each row holds one value (NaN marks filled-up places)."""
+    return bool(xp.all(xp.isnan(weight) | (weight == weight[..., :1])))
+
+
+def _in_metric(rows: Array, h: Array, radius: float, xp: Namespace) -> Array:
+    """Project groups in a general metric: safeguarded Newton on the multiplier t.
+
+    For a given t, each norm r solves sum (h_i x_i/(h_i r + t))^2 = 1 (`secular`); their sum falls
+    with t, with slope -sum (v^2/(h r + t)) / sum (v^2 h/(h r + t)) over v = h x/(h r + t). With a
+    radius below the rounding of x no group may be left; then the last one fills it alone.
+    """
+    scale = power_of_two(xp.max(xp.abs(rows)), xp)
+    limit = xp.clip(radius / scale, 1e-100, 1e100)
+    pull = h * (rows / scale)
+    low, high = xp.zeros_like(limit), xp.max(norm(pull, xp))
+    t = high / 2
+    for _ in range(_MOST_STEPS):
+        norms, slope = _norms(pull, h, t, xp)
+        excess = xp.sum(norms) - limit
+        low, high = (t, high) if bool(excess > 0) else (low, t)
+        newton = t + excess / xp.where(slope > 0, slope, 1.0)
+        safe = bool((newton > low) & (newton < high))
+        following = newton if safe else _middle(low, high, xp)
+        if bool(xp.abs(excess) <= 1e-15 * limit) or not bool(
+            (following > low) & (following < high)
+        ):
+            break
+        t = following
+    norms, _ = _norms(pull, h, t, xp)
+    y = pull * norms / (h * norms + t)
+    total = xp.sum(norm(y, xp))
+    sizes = norm(pull, xp)
+    alone = xp.where(sizes == xp.max(sizes), direction(pull, xp), 0.0)
+    y = xp.where(total > 0, y / xp.where(total > 0, total, 1.0), alone)
+    return y * (radius / xp.sum(norm(y, xp)))
+
+
+def _middle(low: Array, high: Array, xp: Namespace) -> Array:
+    """Return the geometric middle of a bracket, for multipliers span many powers of ten."""
+    least = 1e-30 * high
+    return xp.sqrt(xp.where(low > least, low, least)) * xp.sqrt(high)
+
+
+def _norms(pull: Array, h: Array, t: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Return the group norms for the multiplier t, and minus the derivative of their sum."""
+    norms = secular(pull, t + xp.zeros_like(h), h, xp.zeros_like(pull[:, :1]), xp)
+    terms = h * norms + t
+    squares = (pull / terms) ** 2 / terms
+    across = xp.sum(squares * h, axis=-1, keepdims=True)
+    ratio = xp.sum(squares, axis=-1, keepdims=True) / xp.where(across > 0, across, 1.0)
+    return norms, xp.sum(xp.where(norms > 0, ratio, 0.0))

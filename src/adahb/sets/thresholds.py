@@ -1,0 +1,138 @@
+"""The one-dimensional searches behind the l1, simplex, l2 and group projections.
+
+Each works on rows (the last axis is the vector), in float64, in any array namespace, without
+sorting; and each is a Newton iteration that approaches its root from one side, so it needs no
+bracket and its last step carries the right derivative through automatic differentiation.
+"""
+
+from adahb.sets.arrays import (
+    HUGE,
+    LARGE,
+    Array,
+    Namespace,
+    largest,
+    one_hot,
+    pick,
+    power_of_two,
+    power_of_two_below,
+    rounding,
+    wants_gradient,
+    wide,
+)
+
+_MOST_STEPS = 500
+
+
+def waterfill(
+    a: Array,
+    size: Array,
+    cost: Array | None,
+    radius: float,
+    xp: Namespace,
+    *,
+    signed: bool = False,
+) -> Array:
+    """Return max(a - t c, 0) with the level t at which each row sums to ``radius``.
+
+    With a = w|x| and c = w^2/h this is the projection on the l1 ball, with a = x and c = 1/h the
+    one on the simplex (``signed``: t may be negative; otherwise a >= 0 and sum a >= radius).
+    The array ``a`` comes divided by ``size``, a power of two for each row.
+
+    Two measures make the result exact at any scale. It is measured in units of the radius. And
+    where the radius is below |a_j|, j being the entry that stays longest, the level is counted
+    from t_0 = (a_j - radius)/c_j, at which entry j alone fills the radius: with q = c/c_j,
+
+        u = (a - a_j q) + radius q,     t c = t_0 c + s q,     result = max(u - s q, 0),
+
+    so that a radius far below the rounding of a is met nevertheless.
+    """
+    limit, unit = radius / size, power_of_two_below(radius)
+    target, ratio = radius / unit, xp.clip(size / unit, None, HUGE)
+    rank = a if cost is None else (a - xp.clip(limit, None, LARGE)) / cost
+    last = one_hot(xp.argmax(rank, axis=-1, keepdims=True), a, xp)
+    top = pick(a, last, xp)
+    q = xp.ones_like(a) if cost is None else cost / pick(cost, last, xp)
+    shift = limit < xp.abs(top)
+    u = xp.where(shift, (a - top * q) * ratio + target * q, a * ratio)
+    floor = top * ratio - target if signed else xp.zeros_like(top)
+    level, active = _level(u, q, target, xp.where(shift, 0.0, floor), xp)
+    filled = xp.where(active, xp.clip(u - level * q, 0.0, None), 0.0)
+    total = xp.sum(filled, axis=-1, keepdims=True)
+    share = xp.where(total > 0, filled / xp.where(total > 0, total, 1.0), xp.where(last, 1.0, 0.0))
+    return share * target * unit
+
+
+def _level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Solve sum max(u - s q, 0) = target per row by Newton's method from ``floor`` <= s upwards.
+
+    The function is convex, decreasing and piecewise linear, so the steps rise to the root, the
+    active set only shrinks, and the iteration ends when it no longer does (Michelot 1986).
+    """
+    active = u > floor * q
+    while True:
+        mass = xp.sum(xp.where(active, u, 0.0), axis=-1, keepdims=True)
+        slope = xp.sum(xp.where(active, q, 0.0), axis=-1, keepdims=True)
+        level = (mass - target) / xp.where(slope > 0, slope, 1.0)
+        kept = active & (u > level * q)
+        if not bool(xp.any(kept != active)):
+            return level, active
+        active = kept
+
+
+def project_l1(
+    x: Array, radius: float, xp: Namespace, *, weights: Array | None = None, h: Array | None = None
+) -> Array:
+    """Project rows on {y: sum w_i |y_i| <= radius} in the metric h: shrink |x| by t w/h."""
+    slack = 1 + rounding(x, xp)
+    x = wide(x, xp)
+    size = power_of_two(largest(x, xp), xp)
+    a, cost = xp.abs(x) / size, None
+    if weights is not None:
+        heaviest = power_of_two_below(float(xp.max(weights)))
+        weights, radius = weights / heaviest, radius / heaviest
+        a, cost = a * weights, weights**2
+    if h is not None:
+        cost = (1.0 if cost is None else cost) / h
+    inside = xp.sum(a, axis=-1, keepdims=True) <= radius / size * slack
+    y = waterfill(a, size, cost, radius, xp)
+    if weights is not None:
+        y = xp.where(y > 0, y / weights, 0.0)
+    return xp.where(inside, x, xp.sign(x) * y)
+
+
+def project_simplex(x: Array, total: float, xp: Namespace, *, h: Array | None = None) -> Array:
+    """Project rows on {y >= 0: sum y_i = total} in the metric h: max(x - t/h, 0).
+
+    The set is flat, so where derivatives are recorded even its own points pass through the formula.
+    """
+    slack = rounding(x, xp)
+    x = wide(x, xp)
+    size = power_of_two(largest(x, xp), xp)
+    a = x / size
+    scale = xp.clip(size, power_of_two_below(total), None)
+    excess = xp.sum(x / scale, axis=-1, keepdims=True) - total / scale
+    off = xp.abs(excess) > slack * total / scale
+    outside = off | xp.any(x < 0, axis=-1, keepdims=True) | wants_gradient(x)
+    y = waterfill(a, size, None if h is None else 1.0 / h, total, xp, signed=True)
+    return xp.where(outside, y, x)
+
+
+def secular(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Array:
+    """Solve sum (b_i / (p_i + q_i t))^2 = 1 per row for t >= ``start``, a point left of the root.
+
+    One over the norm of b/(p + q t) is concave and increasing in t, hence Newton's method on it
+    rises to the root from any point to its left. Rows already at or below 1 stay at their start.
+    """
+    t = start
+    for _ in range(_MOST_STEPS):
+        terms = p + q * t
+        squares = (b / terms) ** 2
+        total = xp.sum(squares, axis=-1, keepdims=True)
+        slope = xp.sum(squares * q / terms, axis=-1, keepdims=True)
+        open_ = (total > 1) & (slope > 0)
+        step = total * (xp.sqrt(xp.where(open_, total, 1.0)) - 1) / xp.where(open_, slope, 1.0)
+        risen = xp.where(open_, t + step, t)
+        if not bool(xp.any(risen > t * (1 + 1e-15))):
+            return risen
+        t = risen
+    return t

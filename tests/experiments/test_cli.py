@@ -1,0 +1,252 @@
+"""The command: what it writes, what it says, and the code it ends with."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from adahb import cli
+from adahb.experiments import commands, report, store, synthetic
+from adahb.experiments.errata import ERRATA
+from adahb.experiments.findings import Claim, Estimate, Finding, exact
+from adahb.experiments.store import read_json, to_json
+
+
+@pytest.fixture
+def adahb(monkeypatch, capfd):
+    """Call the command as its script does; return its exit code, output and errors."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["adahb", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            sys.exit(cli.main())
+        captured = capfd.readouterr()
+        return end.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+CLAIMS = [
+    Claim("C1", "one & <two>", [Finding("x", exact(0.5), at_most=1.0)]),
+    Claim("C2 HB", "bad", [Finding("y", Estimate(2.0, 1.5, 2.5), at_most=1.0)], "why"),
+    Claim("C4 HB", "open", [Finding("z", Estimate(1.0, 0.5, float("inf")), at_most=1.0)]),
+]
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Claims that need no runs, one for each verdict."""
+    monkeypatch.setattr(commands.claims, "judge", lambda *_, **__: CLAIMS)
+
+
+def test_reproduce_synthetic(adahb, tmp_path):
+    out = tmp_path / "deep" / "out"
+    code, printed, _ = adahb("reproduce", "synthetic", "--out", out, "--T", "40", "--T", "60,50")
+    assert code == 0
+    names = {"figure5.png", "figure5.svg", "figure5.json"}
+    assert {path.name for path in out.iterdir()} == names | {"runs"}
+    assert {Path(line).name for line in printed.split()} == names
+    assert (out / "figure5.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (out / "figure5.svg").read_bytes()
+    data = read_json(out / "figure5.json")
+    assert [panel["T"] for panel in data["panels"]] == [40, 60, 50]
+    for panel in data["panels"]:
+        assert panel["step"][-1] == panel["T"]
+        assert len(panel["curves"]) == len(synthetic.curves(40))
+        for curve in panel["curves"]:
+            assert len(curve["value"]) == len(panel["step"])
+            assert curve["value"][0] == 0.0
+
+
+def test_the_figures_bytes_are_the_same_again(adahb, tmp_path):
+    for folder in ("a", "b"):
+        assert adahb("reproduce", "synthetic", "--out", tmp_path / folder, "--T", "30")[0] == 0
+    for kind in ("png", "svg", "json"):
+        first, second = ((tmp_path / f / f"figure5.{kind}").read_bytes() for f in ("a", "b"))
+        assert first == second
+
+
+def test_known_values_in_the_figures_data(adahb, tmp_path):
+    adahb("reproduce", "synthetic", "--out", tmp_path, "--T", "1000")
+    (panel,) = read_json(tmp_path / "figure5.json")["panels"]
+    last = {curve["label"]: curve["value"][-1] for curve in panel["curves"]}
+    assert last["PSG, last"] == pytest.approx(0.00503, abs=1e-5)
+    assert last["HB"] == pytest.approx(0.00327, abs=1e-5)
+    assert last["HB, averaging form"] == pytest.approx(0.00265, abs=1e-5)
+    assert last["AdaHB as printed"] == pytest.approx(0.00381, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--T", "0"), 2, "--T takes whole numbers of at least 1, got '0'"),
+        (("--T", "10,x"), 2, "got '10,x'"),
+        (("--T", "1.5"), 2, "got '1.5'"),
+        (("--T", "10", "--c", "0.5"), 1, "c must be a number in [1, inf), got 0.5"),
+        (("--T", "10", "--c", "nan"), 1, "c must be a number in [1, inf), got nan"),
+        (("--T", "10", "--jobs", "0"), 2, "'--jobs'"),
+    ],
+)
+def test_bad_arguments_write_nothing(adahb, tmp_path, arguments, code, message):
+    found, _, errors = adahb("reproduce", "synthetic", "--out", tmp_path / "o", *arguments)
+    assert found == code
+    assert message in re.sub(r"[│\s]+", " ", errors)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_folder_that_is_a_file(adahb, tmp_path):
+    (tmp_path / "o").write_text("mine")
+    code, _, errors = adahb("reproduce", "synthetic", "--out", tmp_path / "o", "--T", "10")
+    assert code == 1
+    assert "error:" in errors
+    assert (tmp_path / "o").read_text() == "mine"
+
+
+def test_claims(adahb, tmp_path, judged):
+    code, printed, _ = adahb("claims", "--out", tmp_path)
+    assert code == 0
+    for word in ("supported", "not supported", "undecided"):
+        assert word in printed
+    kept = read_json(tmp_path / "claims.json")
+    assert [claim["verdict"] for claim in kept["claims"]] == [
+        "supported",
+        "not supported",
+        "undecided",
+    ]
+    assert kept["claims"][0]["findings"][0] == {
+        "what": "x",
+        "estimate": {"value": 0.5, "low": 0.5, "high": 0.5},
+        "at_least": None,
+        "at_most": 1.0,
+        "range": "at most 1",
+        "verdict": "supported",
+    }
+    assert kept["environment"]["numpy"]
+
+
+class Page(HTMLParser):
+    """What a reader meets: text, images and links."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.text, self.images, self.ids, self.links = [], [], set(), []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.ids.add(attributes.get("id"))
+        if tag == "img":
+            self.images.append(attributes)
+        if tag == "a":
+            self.links.append(attributes["href"])
+        assert not (set(attributes) & {"onclick", "onload"})
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_report(adahb, tmp_path, judged):
+    adahb("reproduce", "synthetic", "--out", tmp_path, "--T", "20")
+    adahb("claims", "--out", tmp_path)
+    code, printed, _ = adahb("report", "--results", tmp_path, "--out", tmp_path / "page")
+    assert code == 0
+    path = tmp_path / "page" / "index.html"
+    assert printed.strip() == str(path)
+    html = path.read_text(encoding="utf-8")
+    page = Page(html)
+    text = " ".join(" ".join(page.text).split())
+    assert "one & <two>" in text
+    assert "one & <two>" not in html
+    assert text.index("Verdicts") < text.index("Figure 5") < text.index("Errata")
+    for word in ("✓ supported", "✗ not supported", "? undecided", "1 [0.5, ∞]", "why"):
+        assert word in text
+    for erratum in ERRATA:
+        assert erratum.title in text
+    (image,) = page.images
+    assert image["alt"]
+    assert image["src"].startswith("data:image/svg+xml;base64,")
+    assert all(link[1:] in page.ids for link in page.links)
+    assert not re.search(r'(?:src|href)="(?!data:|#)|url\(|@import', html)
+
+
+def test_a_report_of_nothing(adahb, tmp_path):
+    code, _, errors = adahb("report", "--results", tmp_path, "--out", tmp_path)
+    assert code == 1
+    assert "figure5.svg is missing" in errors.replace("\n", "")
+
+
+def test_a_report_of_a_damaged_file(adahb, tmp_path):
+    (tmp_path / "figure5.svg").write_text("<svg/>")
+    (tmp_path / "claims.json").write_text('{"claims": [')
+    code, _, errors = adahb("report", "--results", tmp_path, "--out", tmp_path)
+    assert code == 1
+    assert "claims.json is not a whole JSON file" in errors.replace("\n", " ")
+
+
+def test_errata_name_claims_that_exist():
+    from adahb.experiments.claims import all_parts
+
+    known = {getattr(part, "id", None) for part in all_parts()} | {"C1", "C2 PSG"}
+    for erratum in ERRATA:
+        assert set(erratum.shown_by) <= known
+
+
+def test_an_interrupt_is_said_and_what_is_done_is_kept(adahb, tmp_path, monkeypatch):
+    keep, kept = store.Store._keep, []
+
+    def keep_two(self, job, result):
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+        kept.append(job)
+        keep(self, job, result)
+
+    monkeypatch.setattr(store.Store, "_keep", keep_two)
+    arguments = ("reproduce", "synthetic", "--out", tmp_path, "--T", "30")
+    code, _, errors = adahb(*arguments)
+    assert code == 130
+    assert "with 2 of 8 runs done" in errors
+    assert {path.name for path in tmp_path.iterdir()} == {"runs"}
+    monkeypatch.setattr(store.Store, "_keep", keep)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
+    assert adahb(*arguments)[0] == 0
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+
+
+def test_bench_projection(adahb, monkeypatch):
+    code, printed, _ = adahb("bench", "projection", "--json", "--d", "2000", "--repeats", "1")
+    assert code == 0
+    result = json.loads(printed)
+    assert result["benchmark"] == "projection"
+    assert all(case["seconds"]["ours"]["best"] > 0 for case in result["cases"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("reproduce",), ("bench",), ("reproduce", "synthetic"), ("claims",)]
+)
+def test_help_has_an_example(adahb, arguments):
+    code, printed, _ = adahb(*arguments, "--help")
+    assert code == 0
+    assert "adahb" in printed
+
+
+def test_version_and_unknown_commands(adahb):
+    code, printed, _ = adahb("--version")
+    assert (code, printed.strip()) == (0, cli.adahb.__version__)
+    assert adahb("nonsense")[0] == 2
+    assert adahb("claims")[0] == 2
+
+
+def test_the_script_runs():
+    done = subprocess.run(
+        [sys.executable, "-m", "adahb", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == cli.adahb.__version__
+
+
+def test_json_of_claims_is_json():
+    assert json.loads(to_json([commands._plain(claim) for claim in CLAIMS], 1))
+    assert report.interval({"value": 1.0, "low": 0.5, "high": None}) == "1 [0.5, ∞]"
