@@ -28,7 +28,6 @@ class FigureCurve:
 
 def curves(T: int, c: float = 2.0) -> list[FigureCurve]:
     """The curves of one panel; the published ones with the paper's constants."""
-
     problem = Hard(T, c)
 
     def task(method: Method) -> Task:
