@@ -8,7 +8,7 @@ OUT ?= reproduction
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce test lint types check bench clean
+.PHONY: help install reproduce test lint types check results clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,8 +42,11 @@ types: install ## mypy --strict
 
 check: lint types test ## all that CI runs
 
-bench: install ## the projection benchmark
-	$(BIN)/adahb bench projection
+results: install ## the committed results and the README's numbers, made again
+	$(BIN)/adahb reproduce quick --out results
+	$(BIN)/adahb bench projection --json > results/projection.json.part
+	mv results/projection.json.part results/projection.json
+	$(BIN)/python benchmarks/readme.py
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -171,17 +171,16 @@ def _print_claims(judged: Sequence[Claim]) -> None:
 
     from adahb.experiments.report import interval
 
-    table = Table("claim", "found", "needed", "verdict", title="The convex claims", pad_edge=False)
+    verdicts = Table("claim", "statement", "verdict", title="The convex claims", pad_edge=False)
     for claim in judged:
-        verdict = f"[bold {COLOURS[claim.verdict]}]{claim.verdict}[/]"
-        table.add_section()
-        table.add_row(f"[bold]{claim.id}[/]  {claim.statement}", "", "", verdict)
+        findings = Table("found", "value", "needed", "", pad_edge=False, title_justify="left")
+        findings.title = f"{claim.id}: {claim.statement}"
         for finding in claim.findings:
-            mark = finding.verdict or "[dim]beside[/]"
-            table.add_row(
-                f"  {finding.what}", interval(asdict(finding.estimate)), finding.range, mark
-            )
-    stdout.print(table)
+            estimate = interval(asdict(finding.estimate))
+            findings.add_row(finding.what, estimate, finding.range, finding.verdict or "beside")
+        stdout.print(findings)
+        verdicts.add_row(claim.id, claim.statement, Text(claim.verdict, COLOURS[claim.verdict]))
+    stdout.print(verdicts)
 
 
 def _print_projection(result: Json) -> None:

@@ -19,7 +19,6 @@ For the adaptive methods ``projection`` is "metric" (that of the norm V̂, which
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Collection
 from copy import deepcopy
@@ -31,19 +30,17 @@ from numpy.typing import NDArray
 
 from adahb import _checks as check
 from adahb import schedules
-from adahb.certificates import Certificate, CuttingPlanes, DualAverages
+from adahb._oracles import Evidence, Sampling, oracle
+from adahb.certificates import Certificate
 from adahb.schedules import Coefficients, Output, Schedule
 
 if TYPE_CHECKING:
-    from adahb.problems import FiniteSum, Objective
+    from adahb.problems import Objective
     from adahb.sets import ConvexSet
 
 Vector = NDArray[np.float64]
 Form = Literal["averaging", "paper"]
 Projection = Literal["metric", "euclidean"]
-Sampling = Literal["independent", "epochs"]
-
-
 Draw = Callable[[int, Vector], tuple[float, Vector]]
 
 
@@ -120,7 +117,7 @@ class State:
     point: Point
     average: Vector
     """(1/t) (w_1 + ... + w_t) over the steps done."""
-    evidence: CuttingPlanes | DualAverages | None
+    evidence: Evidence | None
 
 
 @dataclass(frozen=True)
@@ -264,20 +261,27 @@ def run(
     state = resume or _start(objective, schedule, settings, w0)
     if resume is not None:
         _check_continuation(resume, objective, schedule, settings, w0)
-    oracle = _oracle(objective, settings, deepcopy(state.evidence))
-    recorded = _recorded(record, oracle.epoch)
+    source = oracle(
+        objective,
+        constraint,
+        deepcopy(state.evidence),
+        batch_size=batch_size,
+        sampling=sampling,
+        seed=seed,
+    )
+    recorded = _recorded(record, source.epoch)
 
     point, average = state.point, state.average
     stop = state.step + steps
-    oracle_at_last = batch_size is None and not schedule.extrapolates
+    value_is_known = batch_size is None and not schedule.extrapolates
     rows: list[tuple[int, float, float, float]] = []
     for t in range(state.step + 1, stop + 1):
-        taken, point_next = _step(t, point, oracle.draw, schedule, settings)
+        taken, point_next = _step(t, point, source.draw, schedule, settings)
         last = point.w
         average = average + (last - average) / t
         if t == stop or t in recorded:
-            value = taken.value if oracle_at_last else objective.value(last)
-            rows.append((t, value, objective.value(average), oracle.lower_bound()))
+            value = taken.value if value_is_known else objective.value(last)
+            rows.append((t, value, objective.value(average), source.lower_bound()))
         if callback is not None:
             callback(taken)
         point = point_next
@@ -289,7 +293,7 @@ def run(
         average=average,
         certificate=Certificate(value if output == "last" else average_value, lower_bound),
         trace=_trace(rows if stop in recorded else rows[:-1]),
-        state=State(schedule, settings, stop, point, average, oracle.evidence),
+        state=State(schedule, settings, stop, point, average, source.evidence),
     )
 
 
@@ -316,80 +320,6 @@ def _step(
         z_next = w_next + (1 - at.c) / at.c * u_next
     taken = Step(t, at, w, value, g, v_hat, z, w_next, z_next)
     return taken, Point(w_next, u_next, z_next, v)
-
-
-class _Full:
-    """Full subgradients; every one is a plane of the certificate."""
-
-    epoch = 1
-
-    def __init__(
-        self, objective: Objective, constraint: ConvexSet | None, planes: CuttingPlanes | None
-    ) -> None:
-        self.objective, self.constraint = objective, constraint
-        self.evidence = planes or CuttingPlanes(objective.dim)
-
-    def draw(self, t: int, y: Vector) -> tuple[float, Vector]:
-        value, g = self.objective.value_and_subgradient(y)
-        if not (math.isfinite(value) and np.isfinite(g).all()):
-            raise FloatingPointError(f"the objective or its subgradient is not finite at step {t}")
-        self.evidence.add(y, value, g)
-        return value, g
-
-    def lower_bound(self) -> float:
-        return -math.inf if self.constraint is None else self.evidence.lower_bound(self.constraint)
-
-
-class _Sampled:
-    """Mean subgradients of drawn samples; their derivatives are the dual variables."""
-
-    def __init__(
-        self, objective: FiniteSum, settings: Settings, averages: DualAverages | None
-    ) -> None:
-        if settings.batch_size is None or settings.batch_size > objective.n:
-            raise ValueError(
-                f"batch_size must be at most the {objective.n} samples, got {settings.batch_size}"
-            )
-        self.objective, self.settings, self.batch = objective, settings, settings.batch_size
-        self.evidence = averages or DualAverages(objective.n)
-        self.epoch = -(-objective.n // self.batch)
-        self._order: tuple[int, NDArray[np.int64]] | None = None
-
-    def draw(self, t: int, y: Vector) -> tuple[float, Vector]:
-        rows = self._rows(t)
-        derivatives = self.objective.derivatives(y, rows)
-        if not np.isfinite(derivatives).all():
-            raise FloatingPointError(f"the derivative of a loss is not finite at step {t}")
-        self.evidence.add(rows, derivatives)
-        return math.nan, self.objective.combine(derivatives, rows)
-
-    def lower_bound(self) -> float:
-        constraint = self.settings.constraint
-        if constraint is None:
-            return -math.inf
-        return self.evidence.lower_bound(self.objective, constraint)
-
-    def _rows(self, t: int) -> NDArray[np.int64]:
-        n, seed = self.objective.n, self.settings.seed
-        if self.settings.sampling == "independent":
-            return np.random.default_rng([seed, t]).integers(n, size=self.batch)
-        epoch, place = divmod(t - 1, self.epoch)
-        if self._order is None or self._order[0] != epoch:
-            self._order = epoch, np.random.default_rng([seed, epoch]).permutation(n)
-        return self._order[1][place * self.batch : (place + 1) * self.batch]
-
-
-def _oracle(
-    objective: Objective, settings: Settings, evidence: CuttingPlanes | DualAverages | None
-) -> _Full | _Sampled:
-    if settings.batch_size is None:
-        return _Full(objective, settings.constraint, cast("CuttingPlanes | None", evidence))
-    if not hasattr(objective, "combine"):
-        raise TypeError(
-            f"batch_size={settings.batch_size} needs an objective that is a sum over samples, "
-            f"such as LinearObjective, got {objective!r}"
-        )
-    return _Sampled(cast("FiniteSum", objective), settings, cast("DualAverages | None", evidence))
 
 
 def _start(

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
 
 import adahb
 
@@ -72,7 +73,7 @@ class Store:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread)
         try:
             with Progress(*columns, console=console, transient=True) as progress:
                 bar = progress.add_task("runs", total=len(missing))
@@ -92,6 +93,14 @@ class Store:
     def _keep(self, job: Job, result: Json) -> None:
         record = {"id": _digest(job), "spec": job.spec(), "result": result}
         write_whole(self.path(job), to_json(record))
+
+
+def _one_thread() -> None:
+    """Keep the linear algebra of a worker to one thread: the workers are the parallelism."""
+    import numpy  # noqa: F401 - the limit reaches only the libraries that are loaded
+    import scipy.linalg  # noqa: F401
+
+    threadpool_limits(1)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -1,0 +1,34 @@
+"""The README's numbers are those of the committed results."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_numbers_are_those_of_the_results(tool):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert tool.filled(text, ROOT / "results") == text
+
+
+def test_the_two_commands_are_targets():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in ("reproduce", "test"):
+        assert f"make {target}" in text
+        assert f"\n{target}:" in targets
+
+
+def test_a_place_must_be_there_once(tool):
+    with pytest.raises(ValueError, match="one place named claims"):
+        tool.filled("no places", ROOT / "results")
