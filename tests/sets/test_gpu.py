@@ -31,7 +31,9 @@ def test_the_device_does_not_matter(name, dtype, scale, with_metric):
     rounded = to_gpu(x, dtype).cpu().numpy()
     expected = q.project(rounded, None if not with_metric else metric.cpu().numpy())
     tolerance = 1e-11 if dtype == torch.float64 else 2e-5
-    np.testing.assert_allclose(found.cpu().numpy(), expected, atol=tolerance * scale, rtol=tolerance)
+    np.testing.assert_allclose(
+        found.cpu().numpy(), expected, atol=tolerance * scale, rtol=tolerance
+    )
     assert q.contains(found)
     np.testing.assert_allclose(
         float(q.support(found)), float(q.support(expected)), rtol=1e-4, atol=1e-4 * scale
