@@ -8,6 +8,7 @@ sets          where the weights may live: projections, support functions
 problems      objectives to try the methods on
 reference     the paper's methods line for line, in float64
 certificates  what can be proved of a run
+optim         the methods as torch optimizers: AdaHB, HB, NAG, PSG
 experiments   the paper's figures and claims as commands
 
 Each is imported when it is first used, so that ``import adahb`` costs nothing.
@@ -19,14 +20,30 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from adahb import certificates, problems, reference, schedules, sets
+    from adahb import certificates, optim, problems, reference, schedules, sets
+    from adahb.optim import HB, NAG, PSG, AdaHB
 
-__all__ = ["certificates", "problems", "reference", "schedules", "sets"]
+_ROOMS = ("certificates", "optim", "problems", "reference", "schedules", "sets")
+_OPTIMIZERS = ("HB", "NAG", "PSG", "AdaHB")
+__all__ = [
+    "HB",
+    "NAG",
+    "PSG",
+    "AdaHB",
+    "certificates",
+    "optim",
+    "problems",
+    "reference",
+    "schedules",
+    "sets",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
+    if name in _ROOMS:
         return import_module(f"adahb.{name}")
+    if name in _OPTIMIZERS:
+        return getattr(import_module("adahb.optim"), name)
     raise AttributeError(f"module 'adahb' has no attribute {name!r}")
 
 

@@ -1,0 +1,1 @@
+"""Four ways to make one update; ``adahb.optim.update`` says which."""

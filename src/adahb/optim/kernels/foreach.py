@@ -1,0 +1,77 @@
+"""The update in multi-tensor operations: one launch an operation for all tensors of the batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from adahb.optim.kernels.eager import project
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from adahb.optim.update import Batch, Numbers, Recipe
+
+
+def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
+    """Update every parameter of the batch in place; the numbers must be floats."""
+    w, u = batch.params, batch.buffers
+    numbers = cast("dict[str, float]", at._asdict())
+    d, v_hat = _directions(batch, numbers, recipe)
+    if recipe.keeps_average:
+        torch._foreach_lerp_(batch.averages, w, numbers["share"])
+    if recipe.averaging:
+        torch._foreach_add_(u, d, alpha=-numbers["eta"])
+        _replace(u, _projected(u, v_hat, recipe))
+        torch._foreach_lerp_(w, u, numbers["c"])
+    elif recipe.extrapolates:
+        iterates = torch._foreach_add(w, u, alpha=-numbers["beta1"])
+        moved = _projected(torch._foreach_add(w, d, alpha=-numbers["alpha"]), v_hat, recipe)
+        _replace(u, torch._foreach_sub(moved, iterates))
+        _replace(w, torch._foreach_add(moved, u, alpha=numbers["beta1_next"]))
+    else:
+        torch._foreach_mul_(u, numbers["beta1"])
+        torch._foreach_add_(u, d, alpha=-numbers["alpha"])
+        if recipe.constraint is None:
+            torch._foreach_add_(w, u)
+        else:
+            moved = torch._foreach_add(w, u)
+            projected = _projected(moved, v_hat, recipe)
+            torch._foreach_add_(u, torch._foreach_sub(projected, moved))
+            _replace(w, projected)
+
+
+def _directions(
+    batch: Batch, numbers: dict[str, float], recipe: Recipe
+) -> tuple[list[Tensor], list[Tensor]]:
+    """D and V̂ of all; the gradients themselves are never written to."""
+    g: Sequence[Tensor] = batch.grads
+    if recipe.maximize:
+        g = torch._foreach_neg(g)
+    if recipe.weight_decay and not recipe.decoupled:
+        g = torch._foreach_add(g, batch.params, alpha=recipe.weight_decay)
+    v_hat: list[Tensor] = []
+    d = g
+    if recipe.adaptive:
+        torch._foreach_mul_(batch.squares, numbers["beta2"])
+        torch._foreach_addcmul_(batch.squares, g, g, value=1 - numbers["beta2"])
+        v_hat = list(torch._foreach_sqrt(batch.squares))
+        torch._foreach_add_(v_hat, numbers["delta"])
+        d = torch._foreach_div(g, v_hat)
+    if recipe.weight_decay and recipe.decoupled:
+        d = torch._foreach_add(d, batch.params, alpha=recipe.weight_decay)
+    return d, v_hat
+
+
+def _projected(x: Sequence[Tensor], v_hat: list[Tensor], recipe: Recipe) -> Sequence[Tensor]:
+    if recipe.constraint is None:
+        return x
+    metrics: Sequence[Tensor | None] = v_hat or [None] * len(x)
+    return [project(point, metric, recipe) for point, metric in zip(x, metrics, strict=True)]
+
+
+def _replace(old: list[Tensor], new: Sequence[Tensor]) -> None:
+    torch._foreach_copy_(old, new)

@@ -1,0 +1,209 @@
+"""The optimizers: what a user imports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from adahb import schedules
+from adahb.optim.base import Form, Group, HeavyBall, Projection
+from adahb.schedules import Schedule
+from adahb.sets import ConvexSet
+
+
+class AdaHB(HeavyBall):
+    """The adaptive heavy ball, Algorithm 1 of the paper.
+
+    One line changes in a script that uses Adam; there is no train/eval switch, for the weights in
+    place are the averaged ones.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(3, 1)
+    >>> optimizer = AdaHB(model.parameters(), lr=1e-2)
+    >>> model(torch.ones(3)).sum().backward()
+    >>> optimizer.step()
+
+    Args:
+        params: Parameters, named parameters or groups; every option below can be a group's own.
+        lr: α, the constant of the step size.
+        gamma: Weight of new squared gradients: β2_t = 1 - gamma/t.
+        delta: V̂_t = √V_t + delta/√t.
+        momentum: None is t/(t+2), whose last iterate is optimal. A number is constant momentum,
+            whose *average* is; see `averaged_parameters`.
+        tick: Steps that share one t. 1 is the theory; in deep networks a slower clock is better.
+        power: Averages with weights t^power; larger forgets the beginning faster.
+        weight_decay: λ; decoupled, λw joins the preconditioned gradient, else the gradient.
+        decoupled_weight_decay: Which of the two.
+        constraint: A set of `adahb.sets` for every parameter of the group. A parameter that starts
+            outside is projected, with a warning.
+        projection: "metric" projects in the norm of V̂, as the theory needs; "euclidean" is the
+            paper to the letter.
+        form: With a constraint, "averaging" projects z and "paper" projects w.
+        maximize: Ascend.
+        foreach: Multi-tensor operations; None decides by device.
+        fused: A compiled kernel; None decides by device.
+        capturable: Keep the clock on the device, for CUDA graphs.
+        differentiable: Let autograd run through the step.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-2,
+        *,
+        gamma: float = 0.1,
+        delta: float = 1e-8,
+        momentum: float | None = None,
+        tick: int = 100,
+        power: float = 0.0,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = True,
+        constraint: ConvexSet | None = None,
+        projection: Projection = "metric",
+        form: Form = "averaging",
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "gamma": gamma,
+            "delta": delta,
+            "momentum": momentum,
+            "tick": tick,
+            "power": power,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "constraint": constraint,
+            "projection": projection,
+            "form": form,
+            "maximize": maximize,
+            "foreach": foreach,
+            "fused": fused,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def _schedule(group: Group) -> Schedule:
+        gamma, delta, tick = group["gamma"], group["delta"], group["tick"]
+        if group["momentum"] is None:
+            return schedules.AdaHB(
+                alpha=1.0, gamma=gamma, delta=delta, power=group["power"], tick=tick
+            )
+        return schedules.AdaHBConstant(
+            alpha=1.0, gamma=gamma, delta=delta, beta=group["momentum"], tick=tick
+        )
+
+
+class HB(HeavyBall):
+    """The heavy ball without adapting: `AdaHB` with V̂ = 1; options as there.
+
+    >>> import torch
+    >>> w = torch.zeros(2, requires_grad=True)
+    >>> optimizer = HB([w], lr=0.1, tick=1)
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-2,
+        *,
+        momentum: float | None = None,
+        tick: int = 100,
+        power: float = 0.0,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = True,
+        constraint: ConvexSet | None = None,
+        form: Form = "averaging",
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "tick": tick,
+            "power": power,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "constraint": constraint,
+            "projection": "euclidean",
+            "form": form,
+            "maximize": maximize,
+            "foreach": foreach,
+            "fused": fused,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    @staticmethod
+    def _schedule(group: Group) -> Schedule:
+        if group["momentum"] is None:
+            return schedules.HB(alpha=1.0, power=group["power"], tick=group["tick"])
+        return schedules.HBConstant(alpha=1.0, beta=group["momentum"], tick=group["tick"])
+
+
+class _Memoryless(HeavyBall):
+    """What NAG and PSG take: a learning rate and a clock, and the options all share."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1e-2,
+        *,
+        tick: int = 100,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = True,
+        constraint: ConvexSet | None = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "tick": tick,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "constraint": constraint,
+            "projection": "euclidean",
+            "form": "paper",
+            "maximize": maximize,
+            "foreach": foreach,
+            "fused": fused,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+
+class NAG(_Memoryless):
+    """Nesterov's extrapolation with steps α/((t + 1)√t); options as for `AdaHB`.
+
+    The parameters hold the point y at which gradients are taken; `averaged_parameters` holds w,
+    the iterate that the guarantee is about.
+    """
+
+    @staticmethod
+    def _schedule(group: Group) -> Schedule:
+        return schedules.NAG(alpha=1.0, tick=group["tick"])
+
+
+class PSG(_Memoryless):
+    """Projected subgradient with steps α/√t; options as for `AdaHB`.
+
+    Its average is what converges optimally; `averaged_parameters` holds it.
+    """
+
+    @staticmethod
+    def _schedule(group: Group) -> Schedule:
+        return schedules.PSG(alpha=1.0, tick=group["tick"])
