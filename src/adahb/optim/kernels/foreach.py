@@ -9,11 +9,11 @@ import torch
 from adahb.optim.kernels.eager import project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
     from adahb.optim.update import Batch, Numbers, Recipe
+
+    Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
 def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
@@ -46,9 +46,9 @@ def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
 
 def _directions(
     batch: Batch, numbers: dict[str, float], recipe: Recipe
-) -> tuple[list[Tensor], list[Tensor]]:
+) -> tuple[Tensors, list[Tensor]]:
     """D and V̂ of all; the gradients themselves are never written to."""
-    g: Sequence[Tensor] = batch.grads
+    g: Tensors = batch.grads
     if recipe.maximize:
         g = torch._foreach_neg(g)
     if recipe.weight_decay and not recipe.decoupled:
@@ -66,12 +66,12 @@ def _directions(
     return d, v_hat
 
 
-def _projected(x: Sequence[Tensor], v_hat: list[Tensor], recipe: Recipe) -> Sequence[Tensor]:
+def _projected(x: Tensors, v_hat: list[Tensor], recipe: Recipe) -> Tensors:
     if recipe.constraint is None:
         return x
-    metrics: Sequence[Tensor | None] = v_hat or [None] * len(x)
+    metrics: list[Tensor] | list[None] = v_hat or [None] * len(x)
     return [project(point, metric, recipe) for point, metric in zip(x, metrics, strict=True)]
 
 
-def _replace(old: list[Tensor], new: Sequence[Tensor]) -> None:
+def _replace(old: list[Tensor], new: Tensors) -> None:
     torch._foreach_copy_(old, new)
