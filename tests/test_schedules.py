@@ -172,6 +172,16 @@ def test_a_step_counter_is_not_looked_at():
         assert schedule(step).alpha.device.type == "meta"
 
 
+@pytest.mark.parametrize("schedule", EVERY + TICKED, ids=ids)
+def test_a_compiled_graph_holds_the_whole_schedule(schedule):
+    torch = pytest.importorskip("torch")
+    torch._dynamo.reset()
+    compiled = torch.compile(schedule.__call__, fullgraph=True, backend="eager")
+    steps = torch.arange(1, T + 1)
+    for found, expected in zip(compiled(steps), schedule(steps), strict=True):
+        assert (found is None and expected is None) or torch.equal(found, expected)
+
+
 def test_python_and_numpy_numbers():
     for step in (3, 3.0, np.int32(3), np.float32(3.0), np.array(3)):
         at = HB(alpha=1.0)(step)
@@ -185,7 +195,7 @@ def test_steps_outside_the_clock(step):
         HB(alpha=1.0)(step)
 
 
-@pytest.mark.parametrize("step", ["3", None, object()])
+@pytest.mark.parametrize("step", ["3", None, object(), 1j, ["3"], np.array([1j]), np.array("3")])
 def test_steps_that_are_no_numbers(step):
     with pytest.raises(TypeError, match="step must be"):
         HB(alpha=1.0)(step)
@@ -205,6 +215,7 @@ def test_no_coefficients_beyond_the_horizon(family):
         (PSG, {"alpha": 0.0}, r"alpha must be a number in \(0, inf\), got 0.0"),
         (PSG, {"alpha": math.nan}, r"alpha must be a number in \(0, inf\), got nan"),
         (PSG, {"alpha": math.inf}, r"alpha must be a number in \(0, inf\), got inf"),
+        (PSG, {"alpha": 10**400}, r"alpha must be a number in \(0, inf\), got 1000"),
         (PSG, {"alpha": -1}, r"alpha must be a number in \(0, inf\), got -1"),
         (HB, {"alpha": 1.0, "power": -0.1}, r"power must be a number in \[0, inf\), got -0.1"),
         (HB, {"alpha": 1.0, "tick": 0}, "tick must be an integer of at least 1, got 0"),
@@ -249,6 +260,13 @@ def test_what_is_guaranteed():
         adaptive = isinstance(schedule, schedules.Adaptive)
         assert first.projection == ("metric" if adaptive else "euclidean")
         assert first.source in str(first)
+
+
+def test_another_power_than_the_papers_is_not_the_theorem_as_it_stands():
+    (paper,) = HB(alpha=1.0).guarantees
+    (more,) = HB(alpha=1.0, power=2.0).guarantees
+    assert paper.source == "Theorem 3 of the paper"
+    assert more.source == "Theorem 3 of the paper, its proof with weights t^2"
 
 
 @pytest.mark.parametrize("schedule", TICKED, ids=ids)

@@ -28,7 +28,10 @@ def number(
     wanted = f"{name} must be a number in {low}, {high}"
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{wanted}, got {value!r}")
-    x = float(value)
+    try:
+        x = float(value)
+    except OverflowError:  # an integer beyond the largest float
+        x = math.inf
     fits = (
         math.isfinite(x)
         and (above is None or x > above)

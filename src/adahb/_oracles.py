@@ -33,6 +33,9 @@ class FullOracle:
     def draw(self, t: int, y: Vector) -> tuple[float, Vector]:
         """Return f(y) and a subgradient."""
         value, g = self.objective.value_and_subgradient(y)
+        g = np.asarray(g, dtype=np.float64)
+        if g.shape != y.shape:
+            raise ValueError(f"the subgradient must have shape {y.shape} like w, got {g.shape}")
         if not (math.isfinite(value) and np.isfinite(g).all()):
             raise FloatingPointError(f"the objective or its subgradient is not finite at step {t}")
         self.evidence.add(y, value, g)

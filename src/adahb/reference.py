@@ -86,6 +86,9 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        projects = hasattr(self.constraint, "project") and not isinstance(self.constraint, type)
+        if self.constraint is not None and not projects:
+            raise TypeError(f"constraint must be a set or None, got {self.constraint!r}")
         check.choice("form", self.form, ("averaging", "paper"))
         check.choice("projection", self.projection, ("metric", "euclidean"))
         check.choice("sampling", self.sampling, ("independent", "epochs"))
@@ -200,6 +203,7 @@ def hb(
     if momentum is None:
         schedule = schedules.HB(alpha=alpha, power=power, tick=tick)
     else:
+        _no_power(power, momentum)
         schedule = schedules.HBConstant(alpha=alpha, beta=momentum, tick=tick)
     return run(objective, steps, schedule, **options)
 
@@ -221,6 +225,7 @@ def adahb(
     if momentum is None:
         schedule = schedules.AdaHB(alpha=alpha, gamma=gamma, delta=delta, power=power, tick=tick)
     else:
+        _no_power(power, momentum)
         schedule = schedules.AdaHBConstant(
             alpha=alpha, gamma=gamma, delta=delta, beta=momentum, tick=tick
         )
@@ -257,6 +262,10 @@ def run(
     """
     check.integer("steps", steps, at_least=1)
     check.choice("output", output, ("last", "average"))
+    if not isinstance(schedule, Schedule):
+        raise TypeError(f"schedule must be one of adahb.schedules, got {schedule!r}")
+    if resume is not None and not isinstance(resume, State):
+        raise TypeError(f"resume must be the state of a run, got {type(resume).__name__}")
     settings = Settings(constraint, form, projection, batch_size, sampling, seed)
     state = resume or _start(objective, schedule, settings, w0)
     if resume is not None:
@@ -297,6 +306,13 @@ def run(
     )
 
 
+def _no_power(power: float, momentum: float) -> None:
+    if power != 0:
+        raise ValueError(
+            f"power must be 0 with constant momentum, got power={power!r}, momentum={momentum!r}"
+        )
+
+
 def _step(
     t: int, point: Point, draw: Draw, schedule: Schedule, settings: Settings
 ) -> tuple[Step, Point]:
@@ -326,7 +342,10 @@ def _start(
     objective: Objective, schedule: Schedule, settings: Settings, w0: Vector | None
 ) -> State:
     zero = np.zeros(objective.dim)
-    w = zero if w0 is None else np.array(w0, dtype=np.float64)
+    try:
+        w = zero if w0 is None else np.array(w0, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"w0 must be {objective.dim} finite numbers, got {w0!r}") from error
     if w.shape != zero.shape or not np.isfinite(w).all():
         raise ValueError(f"w0 must be {objective.dim} finite numbers, got {w0!r}")
     w = settings.project(w, 1.0)

@@ -30,7 +30,7 @@ inspected, so that a step counter on a GPU is never waited for; everything else 
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -134,7 +134,8 @@ class LinearDecay(Schedule):
     """Projected subgradient with α_t = α (T + 1 - t)/(T + 1)^{3/2} [Zamani & Glineur 2023].
 
     With α = R/G (distance to the solution over a bound of the subgradients) the iterate after the
-    T-th step is within G R/√(T + 1) of the optimum, which no method improves; T must be known.
+    T-th step, w_{T+1}, is within G R/√(T + 1) of the optimum, which no method improves; T must be
+    known.
     """
 
     horizon: int
@@ -212,6 +213,12 @@ class HB(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set("power", check.number("power", self.power, at_least=0))
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """What is proved; the theorem is r = 0, and its proof goes through with weights t^r."""
+        weights = f", its proof with weights t^{self.power:g}" if self.power else ""
+        return tuple(replace(g, source=g.source + weights) for g in super().guarantees)
 
     def _at(self, t: Any) -> Coefficients:
         r = self.power
@@ -306,8 +313,8 @@ def _clock(step: Any) -> Any:
     """``step`` in float64; numbers and NumPy arrays must be finite and at least 1."""
     if isinstance(step, Real) and not isinstance(step, np.generic):
         return check.number("step", step, at_least=1)
-    if isinstance(step, np.ndarray | np.generic | list | tuple):
-        t = np.asarray(step, dtype=np.float64)
+    if isinstance(step, (np.ndarray, np.generic, list, tuple)):  # torch.compile reads no unions
+        t = _float64(step)
         if not np.all((t >= 1) & np.isfinite(t)):
             raise ValueError(f"step must be finite and at least 1, got {step!r}")
         return t if t.ndim else float(t)
@@ -316,6 +323,14 @@ def _clock(step: Any) -> Any:
     if hasattr(step, "__array_namespace__"):
         return step.astype(step.__array_namespace__().float64)
     raise TypeError(f"step must be a number, an array or a tensor, got {step!r}")
+
+
+def _float64(step: Any) -> Any:
+    """An array of numbers in float64."""
+    steps = np.asarray(step)
+    if steps.dtype.kind not in "iuf" and steps.size:
+        raise TypeError(f"step must be real numbers, got {step!r}")
+    return steps.astype(np.float64)
 
 
 def _math(t: Any) -> Any:
@@ -330,5 +345,6 @@ def _math(t: Any) -> Any:
 
 
 def _within_horizon(t: Any, horizon: int) -> None:
-    if isinstance(t, float | np.ndarray) and np.any(t > horizon):
+    beyond = isinstance(t, (float, np.ndarray)) and t > horizon
+    if beyond if isinstance(beyond, bool) else beyond.any():
         raise ValueError(f"step must be at most the horizon of {horizon} ticks, got {t!r}")

@@ -83,7 +83,8 @@ def test_known_values_in_the_figures_data(adahb, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--T", "0"), 2, "--T takes whole numbers of at least 1, got '0'"),
+        (("--T", "0"), 2, "--T takes whole numbers from 1 to 1000000, got '0'"),
+        (("--T", "1" + 20 * "0"), 2, "--T takes whole numbers from 1 to 1000000, got '1000"),
         (("--T", "10,x"), 2, "got '10,x'"),
         (("--T", "1.5"), 2, "got '1.5'"),
         (("--T", "10", "--c", "0.5"), 1, "c must be a number in [1, inf), got 0.5"),
@@ -104,6 +105,14 @@ def test_a_folder_that_is_a_file(adahb, tmp_path):
     assert code == 1
     assert "error:" in errors
     assert (tmp_path / "o").read_text() == "mine"
+
+
+def test_a_missing_extra_is_missed_before_the_runs(adahb, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, errors = adahb("reproduce", "synthetic", "--out", tmp_path / "o", "--T", "10")
+    assert code == 1
+    assert "pip install 'adahb[experiments]'" in errors
+    assert not (tmp_path / "o").exists()
 
 
 def test_claims(adahb, tmp_path, judged):

@@ -3,7 +3,12 @@
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -58,6 +63,63 @@ def test_what_was_done_before_a_failure_is_kept(store):
     with pytest.raises(ArithmeticError):
         store.complete([Square(1), Square(-1)], workers=1, console=QUIET)
     assert store.result(Unwilling(1)) == {"y": 1}
+
+
+SLEEPER = """
+import os, sys, time
+from pathlib import Path
+from rich.console import Console
+from adahb.experiments.store import Interrupted, Store
+
+class Sleep:
+    name = "sleep"
+    def spec(self): return {}
+    def compute(self):
+        Path("part").write_text(str(os.getpid()))
+        Path("part").rename("worker")
+        time.sleep(300)
+
+if __name__ == "__main__":
+    try:
+        Store(Path("runs")).complete([Sleep()], workers=1, console=Console(quiet=True))
+    except Interrupted as interruption:
+        sys.exit(str(interruption))
+"""
+
+
+def _wait(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    pytest.fail("nothing happened within half a minute")
+
+
+def _runs(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_workers_end_with_the_command(tmp_path, number):
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    command = subprocess.Popen(
+        [sys.executable, "sleeper.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    with command:
+        _wait((tmp_path / "worker").exists)
+        command.send_signal(number)
+        _, errors = command.communicate(timeout=30)
+        worker = int((tmp_path / "worker").read_text())
+        _wait(lambda: not _runs(worker))
+    if number == signal.SIGINT:
+        assert command.returncode == 1
+        assert "interrupted with 0 of 1 runs done" in errors
+    assert not (tmp_path / "runs").exists()
 
 
 def test_another_version_is_another_result(store, monkeypatch):

@@ -360,6 +360,10 @@ EYE = np.eye(2)
         ((np.ones((0, 3)), [], "hinge"), ValueError, r"X must be a non-empty matrix.*\(0, 3\)"),
         ((sparse.csr_array((2, 0)), [1, 1], "hinge"), ValueError, "X must be a non-empty matrix"),
         ((EYE * 1j, [1, 1], "hinge"), TypeError, "X must hold real numbers, got dtype complex"),
+        ((sparse.csr_array(EYE * 1j), [1, 1], "hinge"), TypeError, "X must hold real numbers"),
+        (([[1, 2], [3]], [1, 1], "hinge"), ValueError, "X must hold real numbers: .*sequence"),
+        ((EYE, [1j, 1], "huber"), TypeError, "y must hold real numbers, got dtype complex"),
+        ((EYE, ["a", "b"], "hinge"), TypeError, "y must hold real numbers, got dtype <U1"),
         ((EYE.astype(object), [1, 1], "hinge"), TypeError, "X must hold real .*object"),
     ],
 )

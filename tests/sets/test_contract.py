@@ -181,6 +181,28 @@ def test_integers_become_floats():
     assert sets.L1Ball(1).project(torch.tensor([3, 1])).dtype == torch.float32
 
 
+def test_a_matrix_is_an_array():
+    with pytest.warns(PendingDeprecationWarning):
+        x = np.matrix([[3.0, 4.0]])
+    for y in (sets.L2Ball(1).project(x), sets.Affine([[1, 0]], [0.6]).project(x)):
+        assert type(y) is np.ndarray
+        assert y[0, 0] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_derivatives_pass_through_the_support(name, dtype):
+    """Where it is differentiable, the gradient of the support is the point that attains it."""
+    q = every_set()[name]
+    g = torch.randn(3, 4, dtype=dtype, requires_grad=True)
+    value = q.support(g)
+    if not torch.isfinite(value):
+        return
+    value.backward()
+    best = q.lmo(-g.detach())
+    torch.testing.assert_close(g.grad, best, rtol=1e-4, atol=1e-4)
+
+
 def test_a_constant_metric_is_no_metric():
     x = np.array([[3.0, 1.0], [0.5, -2.0]])
     for h in (7.0, np.full((2, 2), 7.0)):

@@ -148,9 +148,11 @@ def judge(store: Store, *, workers: int, console: Console) -> list[Claim]:
     store.complete(
         (job for part in parts for job in part.tuning()), workers=workers, console=console
     )
-    jobs = (job for part in parts for job in part.jobs(store))
+    with console.status("solving for the optima"):
+        jobs = [job for part in parts for job in part.jobs(store)]
     store.complete(jobs, workers=workers, console=console)
-    return [part.judge(store) for part in parts]
+    with console.status("judging"):
+        return [part.judge(store) for part in parts]
 
 
 def all_parts() -> Sequence[Part]:

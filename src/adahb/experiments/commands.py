@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from adahb.experiments import claims, figures, report, synthetic
+from adahb.experiments import claims, digits, figures, report, synthetic
 from adahb.experiments.findings import Claim
 from adahb.experiments.store import Json, Store, environment, to_json, write_whole
 
@@ -17,6 +17,8 @@ def draw_synthetic(
     folder: Path, horizons: Sequence[int], c: float, *, workers: int, console: Console
 ) -> list[Path]:
     """Figure 5 as PNG and SVG, and its data as JSON."""
+    import matplotlib  # noqa: F401 - missing, it is to be missed before the runs
+
     store = Store(folder / "runs")
     tasks = (curve.task for T in horizons for curve in synthetic.curves(T, c))
     store.complete(tasks, workers=workers, console=console)
@@ -32,6 +34,17 @@ def judge_claims(folder: Path, *, workers: int, console: Console) -> tuple[list[
     judged = claims.judge(Store(folder / "runs"), workers=workers, console=console)
     content = to_json({"claims": [_plain(c) for c in judged], "environment": environment()}, 1)
     return judged, _write(folder, {report.CLAIMS: content.encode()})
+
+
+def train_digits(
+    folder: Path, *, grid: bool, workers: int, console: Console
+) -> tuple[Json, list[Path]]:
+    """AdaHB with its defaults beside tuned rivals on a small network, as JSON."""
+    store = Store(folder / "runs")
+    tasks = [task for setting in digits.settings(grid=grid) for task in digits.tasks(setting)]
+    store.complete(tasks, workers=workers, console=console)
+    found = digits.summary(store, grid=grid)
+    return found, _write(folder, {"digits.json": to_json(found, 1).encode()})
 
 
 def _plain(claim: Claim) -> Json:

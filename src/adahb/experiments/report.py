@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 import adahb
 from adahb.experiments.errata import ERRATA
 from adahb.experiments.store import Json, read_json, write_whole
@@ -29,6 +27,8 @@ def write_report(results: Path, out: Path) -> Path:
 
 
 def _render(claims: Json, figure: bytes) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("adahb.experiments"),
         autoescape=True,

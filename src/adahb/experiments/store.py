@@ -4,11 +4,13 @@ import hashlib
 import json
 import os
 import platform
+import signal
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import metadata
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -73,7 +75,8 @@ class Store:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread)
+        others = active_children()
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare_worker)
         try:
             with Progress(*columns, console=console, transient=True) as progress:
                 bar = progress.add_task("runs", total=len(missing))
@@ -81,7 +84,11 @@ class Store:
                 for future in as_completed(futures):
                     self._keep(futures[future], future.result())
                     progress.update(bar, advance=1, description=futures[future].name)
-        except KeyboardInterrupt:
+        except BaseException as error:
+            for worker in set(active_children()).difference(others):
+                worker.terminate()  # nobody waits for a run that nobody will keep
+            if not isinstance(error, KeyboardInterrupt):
+                raise
             done = sum(path.exists() for path in missing)
             raise Interrupted(
                 f"interrupted with {done} of {len(missing)} runs done, which are kept; the same "
@@ -95,12 +102,25 @@ class Store:
         write_whole(self.path(job), to_json(record))
 
 
-def _one_thread() -> None:
-    """Keep the linear algebra of a worker to one thread: the workers are the parallelism."""
+def _prepare_worker() -> None:
+    """Let a worker end with its parent only, and keep its linear algebra to one thread.
+
+    An interrupt from the keyboard reaches all processes: what follows is for the parent to say.
+    """
     import numpy  # noqa: F401 - the limit reaches only the libraries that are loaded
     import scipy.linalg  # noqa: F401
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     threadpool_limits(1)
+
+
+def _end_with_parent() -> None:
+    """End this process once its parent is gone, however that ended."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -138,9 +158,10 @@ def read_json(path: Path) -> Json:
 
 def environment() -> dict[str, str]:
     """What the numbers were computed with."""
-    packages = ("adahb", "numba", "numpy", "scikit-learn", "scipy")
+    packages = ("numba", "numpy", "scikit-learn", "scipy")
     found = {package: metadata.version(package) for package in packages}
-    return {"python": platform.python_version(), "machine": platform.machine(), **found}
+    python = {"python": platform.python_version(), "machine": platform.machine()}
+    return {"adahb": adahb.__version__, **python, **found}
 
 
 def _digest(job: Job) -> str:

@@ -61,9 +61,20 @@ class FiniteSum(Objective, Protocol):
         """Return a lower bound on the minimum of f over Q, one number s_i for each sample."""
 
 
+def array(name: str, value: ArrayLike, kinds: str = "fiub") -> NDArray[Any]:
+    """Return ``value`` as an array; its dtype must be of one of NumPy's ``kinds``."""
+    try:
+        x = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must hold real numbers: {error}") from error
+    if x.dtype.kind not in kinds:
+        raise TypeError(f"{name} must hold real numbers, got dtype {x.dtype}")
+    return x
+
+
 def vector(name: str, value: ArrayLike, dim: int) -> Vector:
     """Return ``value`` as a float64 vector of length ``dim``."""
-    x = np.asarray(value, dtype=np.float64)
+    x = array(name, value, "fiubO").astype(np.float64, copy=False)
     if x.shape != (dim,):
         raise ValueError(f"{name} must be a vector of shape ({dim},), got shape {x.shape}")
     return x

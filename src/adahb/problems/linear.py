@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from adahb.problems import losses
-from adahb.problems.base import Rows, Supported, Vector, support, vector
+from adahb.problems.base import Rows, Supported, Vector, array, support, vector
 from adahb.problems.losses import Loss
 
 Matrix: TypeAlias = "NDArray[Any] | sparse.csr_array[Any]"
@@ -144,7 +144,7 @@ class LinearObjective:
 
 def _matrix(X: ArrayLike | Matrix) -> Matrix:
     """Return ``X`` as a finite dense or CSR matrix of float32 or float64."""
-    matrix: Matrix = sparse.csr_array(X) if sparse.issparse(X) else np.asarray(X)
+    matrix: Matrix = sparse.csr_array(X) if sparse.issparse(X) else array("X", X)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(
             f"X must be a non-empty matrix, samples by features, got shape {matrix.shape}"

@@ -34,6 +34,8 @@ def real_array(name: str, value: Any) -> tuple[Array, Namespace]:
     array([1., 2.])
     """
     array = value if is_array_api_obj(value) else _from_python(name, value)
+    if isinstance(array, np.ndarray):
+        array = np.asarray(array)  # np.matrix means another product by *
     xp = array_namespace(array)
     if xp.isdtype(array.dtype, "real floating"):
         return array, xp

@@ -77,8 +77,8 @@ class ConvexSet(ABC):
         g, xp = self._checked("g", g)
         require_finite("g", g, xp)
         with np.errstate(all="ignore"):
-            value = self._support(wide(g, xp), xp) if size(g) else xp.asarray(0.0)
-            return xp.astype(xp.reshape(xp.asarray(value, device=g.device), ()), g.dtype)[()]
+            value = self._support(wide(g, xp), xp) if size(g) else xp.zeros((), device=g.device)
+            return xp.astype(xp.reshape(value, ()), g.dtype)[()]
 
     def lmo(self, g: Array) -> Array:
         """Return a point of Q that minimises <u, g> (the linear minimisation oracle)."""
