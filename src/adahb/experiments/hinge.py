@@ -1,5 +1,7 @@
 """Hinge loss on an l1 ball for scikit-learn's own data sets, with its certified optimum."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cache
 

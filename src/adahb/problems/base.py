@@ -1,5 +1,7 @@
 """What a method may ask of an objective, and the two simplest objectives."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias

@@ -1,5 +1,7 @@
 """The convex function on which the last iterate of plain subgradient descent is slow."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from functools import cached_property

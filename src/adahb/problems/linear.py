@@ -1,5 +1,7 @@
 """Empirical risk of a linear model, with what a certificate needs of it."""
 
+from __future__ import annotations
+
 import math
 from typing import Any, TypeAlias
 

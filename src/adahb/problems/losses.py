@@ -8,6 +8,8 @@ the source of the Lipschitz constant.  A loss of your own is a subclass with the
 At a kink the derivative is the subgradient of least magnitude.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
