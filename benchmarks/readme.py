@@ -1,12 +1,13 @@
-"""Fill the marked places of the README from the files in results/.
+"""Fill the marked places of the README and of docs/ from the files in results/.
 
     python benchmarks/readme.py
 
-A place is `<!-- name -->...<!-- /name -->`; a test compares the README with what this makes.
+A place is `<!-- name -->...<!-- /name -->`; a test compares the pages with what this makes.
 """
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +15,67 @@ from adahb.experiments.report import interval
 from adahb.experiments.store import read_json, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = {
+    "README.md": ("claims", "stuck", "projection"),
+    "docs/optimizers.md": ("digits", "rivals"),
+}
 
 
-def filled(text: str, results: Path) -> str:
-    """Return the README with every marked place made anew."""
-    claims = read_json(results / "claims.json")["claims"]
-    places = {
-        "claims": _table(
-            ("claim", "statement", "verdict", "decided by"),
-            [(c["id"], c["statement"], _verdict(c), _decisive(c)) for c in claims],
-        ),
-        "stuck": _stuck(claims),
-        "projection": _table(
-            ("float64, d = 1 000 000", "ms", "× NumPy", "cold", "× NumPy without SIMD"),
-            [
-                _speed(case)
-                for case in read_json(results / "projection.json")["cases"]
-                if case["dtype"] == "float64"
-            ],
-        ),
+def filled(page: str, text: str, results: Path) -> str:
+    """Return a page with every marked place made anew."""
+    makers: dict[str, Callable[[Path], str]] = {
+        "claims": _claims,
+        "stuck": _stuck,
+        "projection": _projection,
+        "digits": _digits,
+        "rivals": _rivals,
     }
-    for name, content in places.items():
+    for name in PAGES[page]:
         place = re.compile(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", re.DOTALL)
         if len(place.findall(text)) != 1:
-            raise ValueError(f"README.md must have one place named {name}")
+            raise ValueError(f"{page} must have one place named {name}")
+        content = makers[name](results)
         text = place.sub(lambda match, content=content: match[1] + content + match[2], text)
     return text
+
+
+def _claims(results: Path) -> str:
+    claims = read_json(results / "claims.json")["claims"]
+    rows = [(c["id"], c["statement"], _verdict(c), _decisive(c)) for c in claims]
+    return _table(("claim", "statement", "verdict", "decided by"), rows)
+
+
+def _projection(results: Path) -> str:
+    cases = read_json(results / "projection.json")["cases"]
+    head = ("float64, d = 1 000 000", "ms", "× NumPy", "cold", "× NumPy without SIMD")
+    return _table(head, [_speed(case) for case in cases if case["dtype"] == "float64"])
+
+
+def _digits(results: Path) -> str:
+    """AdaHB's training loss over lr and tick."""
+    rows = [row for row in read_json(results / "digits.json")["settings"] if row["tick"]]
+    ticks = sorted({row["tick"] for row in rows})
+    loss = {(row["lr"], row["tick"]): row["train_loss"]["value"] for row in rows}
+    table = [
+        (f"lr {lr:g}", *(f"{loss[lr, tick]:.1e}" for tick in ticks))
+        for lr in sorted({row["lr"] for row in rows}, reverse=True)
+    ]
+    return _table(("", *(f"tick {tick}" for tick in ticks)), table)
+
+
+def _rivals(results: Path) -> str:
+    """AdaHB as it comes, and every setting of the rivals."""
+    rows = [row for row in read_json(results / "digits.json")["settings"] if not row["tick"]]
+    table = [
+        (
+            row["optimizer"],
+            "default" if row["lr"] is None else f"{row['lr']:g}",
+            interval(row["train_loss"]),
+            interval(row["test_accuracy"]),
+        )
+        for row in rows
+    ]
+    return _table(("optimizer", "lr", "training loss [95 %]", "test accuracy [95 %]"), table)
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -64,7 +100,8 @@ def _margin(finding: Any) -> float:
     return min(below, above)
 
 
-def _stuck(claims: Any) -> str:
+def _stuck(results: Path) -> str:
+    claims = read_json(results / "claims.json")["claims"]
     (claim,) = (c for c in claims if c["id"] == "C8 Theorem 5, printed")
     (finding,) = (
         f
@@ -82,5 +119,6 @@ def _speed(case: Any) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    write_whole(readme, filled(readme.read_text(encoding="utf-8"), ROOT / "results"))
+    for page in PAGES:
+        path = ROOT / page
+        write_whole(path, filled(page, path.read_text(encoding="utf-8"), ROOT / "results"))

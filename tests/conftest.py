@@ -17,3 +17,14 @@ def solution():
     from adahb.experiments.hinge import optimum
 
     return optimum("breast_cancer", 1.0)
+
+
+@pytest.fixture
+def one_thread():
+    """Torch on one thread: on a busy machine, threads that wait for each other take for ever."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""The README's numbers are those of the committed results."""
+"""The numbers of the README and the docs are those of the committed results."""
 
 import importlib.util
 from pathlib import Path
@@ -16,9 +16,11 @@ def tool():
     return module
 
 
-def test_the_numbers_are_those_of_the_results(tool):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert tool.filled(text, ROOT / "results") == text
+@pytest.mark.parametrize("page", ["README.md", "docs/optimizers.md"])
+def test_the_numbers_are_those_of_the_results(tool, page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert page in tool.PAGES
+    assert tool.filled(page, text, ROOT / "results") == text
 
 
 def test_the_two_commands_are_targets():
@@ -31,4 +33,4 @@ def test_the_two_commands_are_targets():
 
 def test_a_place_must_be_there_once(tool):
     with pytest.raises(ValueError, match="one place named claims"):
-        tool.filled("no places", ROOT / "results")
+        tool.filled("README.md", "no places", ROOT / "results")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 import adahb
@@ -157,6 +157,31 @@ def bench_projection(
         _print_projection(result)
 
 
+@bench.command("step")
+def bench_step(
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each optimizer, at most.")] = 15,
+    scale: Annotated[float, typer.Option(help="Multiplies the sizes, for a quick look.")] = 1.0,
+    partial: Annotated[
+        Path | None, typer.Option(help="File for the JSON so far, written after every case.")
+    ] = None,
+) -> None:
+    """Time a step of our optimizers beside those of torch and of installed peers.
+
+    [dim]adahb bench step --device cuda --json > step.json[/dim]
+    """
+    from adahb.experiments import bench_step
+    from adahb.experiments.store import to_json
+
+    with stderr.status("measuring"):
+        result = bench_step.run(device, repeats, scale=scale, out=partial)
+    if as_json:
+        sys.stdout.write(to_json(result, 1))
+    else:
+        _print_steps(result)
+
+
 def main() -> None:
     """Run the command; what goes wrong is one line on standard error and a code that says so."""
     try:
@@ -230,3 +255,25 @@ def _print_projection(result: Json) -> None:
             case["name"], case["dtype"], f"{1e3 * case['seconds']['ours']['best']:.2f}", *cells
         )
     stdout.print(table)
+
+
+def _print_steps(result: Json) -> None:
+    for case in result["cases"]:
+        table = Table(Column("optimizer", no_wrap=True), "ms", "host, ms", pad_edge=False)
+        for column in ("over fused Adam", "of copy bandwidth", "state, bytes"):
+            table.add_column(column, justify="right")
+        table.title = f"{case['name']}: {case['parameters']} parameters in {case['tensors']}"
+        for name, found in case["contenders"].items():
+            over = found.get("time over torch Adam fused", {}).get("median")
+            share, state = found.get("copy bandwidth"), found.get("state bytes")
+            table.add_row(
+                name,
+                f"{1e3 * found['seconds']['median']:.3f}",
+                f"{1e3 * found['host']['median']:.3f}",
+                "" if over is None else f"{over:.2f}",
+                "" if share is None else f"{share:.0%}",
+                "" if state is None else f"{state:.1f}",
+            )
+        stdout.print(table)
+        for name, reason in case["failed"].items():
+            stderr.print(f"{name}: {reason}", highlight=False, soft_wrap=True)

@@ -233,6 +233,21 @@ def test_bench_projection(adahb, monkeypatch):
     assert all(case["seconds"]["ours"]["best"] > 0 for case in result["cases"])
 
 
+def test_bench_step(adahb, tmp_path, one_thread):
+    arguments = ("bench", "step", "--repeats", "1", "--scale", "0.0005")
+    code, printed, _ = adahb(*arguments, "--json", "--partial", tmp_path / "part.json")
+    assert code == 0
+    result = json.loads(printed)
+    assert result == json.loads((tmp_path / "part.json").read_text())
+    assert [case["tensors"] for case in result["cases"]] == [1, 1, 148, 62, 5]
+    code, printed, _ = adahb(*arguments)
+    assert code == 0
+    assert "AdaHB foreach" in printed
+    code, _, said = adahb(*arguments, "--device", "tpu")
+    assert code == 1
+    assert "device must be one of 'cpu', 'cuda', got 'tpu'" in said
+
+
 @pytest.mark.parametrize(
     "arguments", [(), ("reproduce",), ("bench",), ("reproduce", "synthetic"), ("claims",)]
 )

@@ -1,42 +1,36 @@
-"""What the four optimizers share: groups, state, the clock, and the choice of a kernel."""
+"""What the four optimizers share: groups, the clock, the step, and the output it is all about."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.optimizer import _use_grad_for_differentiable
 
 from adahb import _checks as check
 from adahb.optim import dispatch
+from adahb.optim import options as allowed
+from adahb.optim import state as kept
+from adahb.optim.options import Group
 from adahb.optim.update import Batch, Numbers, Recipe
 from adahb.schedules import PSG, Adaptive, HBConstant, Schedule
-from adahb.sets import ConvexSet, from_dict
 
 Form = Literal["averaging", "paper"]
 Projection = Literal["metric", "euclidean"]
-Group = dict[str, Any]
-
-CLOCK, BUFFER, SQUARE, AVERAGE = "step", "buffer", "square", "average"
-
-
-@dataclass
-class Bucket:
-    """Parameters that share a clock, and so take the same numbers."""
-
-    clock: Tensor
-    members: list[Tensor] = field(default_factory=list)
-    batch: Batch = field(default_factory=Batch)
 
 
 class HeavyBall(Optimizer):
-    """Base of the optimizers; a subclass says which schedule a group's options make."""
+    """Base of the optimizers; a subclass says which schedule a group's options make.
+
+    Parameters that have made all their steps together share one clock, a tensor, and are updated in
+    one call of a kernel.  A parameter without a gradient stands still, and its clock with it.
+    """
+
+    _partings = 0
+    """How often parameters that shared a clock have parted; a compiled step is valid for one."""
 
     @staticmethod
     def _schedule(group: Group) -> Schedule:  # noqa: ARG004
@@ -47,128 +41,147 @@ class HeavyBall(Optimizer):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters, with options of their own where they are given."""
-        known = {"params", "param_names", *self.defaults}
-        for name in set(param_group) - known:
-            raise ValueError(
-                f"{type(self).__name__} has no option {name!r}; it has {', '.join(self.defaults)}"
-            )
+        if isinstance(param_group, dict):  # what is not, torch refuses
+            allowed.check_names(type(self).__name__, param_group, self.defaults)
         super().add_param_group(param_group)
+        group = self.param_groups[-1]
         try:
-            self._check(self.param_groups[-1])
+            allowed.check_values(group)
+            self._schedule(group)
+            allowed.check_constraint(group)
         except BaseException:
             self.param_groups.pop()
             raise
-
-    def _check(self, group: Group) -> None:
-        """Refuse options outside the theory, by name, and start inside the constraint."""
-        if isinstance(group["lr"], Tensor):
-            if group["lr"].numel() != 1:
-                raise ValueError(f"lr must be a number or one element, got {group['lr']!r}")
-        else:
-            check.number("lr", group["lr"], at_least=0)
-        check.number("weight_decay", group["weight_decay"], at_least=0)
-        check.choice("form", group["form"], ("averaging", "paper"))
-        check.choice("projection", group["projection"], ("metric", "euclidean"))
-        if group["foreach"] and group["fused"]:
-            raise ValueError("foreach and fused must not both be True")
-        if group["differentiable"] and (group["foreach"] or group["fused"]):
-            raise ValueError("differentiable=True must go without foreach=True and fused=True")
-        if group.get("momentum") is not None:
-            check.number("momentum", group["momentum"], at_least=0, below=1)
-            if group["power"]:
-                raise ValueError(f"power must be 0 with constant momentum, got {group['power']!r}")
-        self._schedule(group)
-        constraint = group["constraint"]
-        if constraint is None:
-            return
-        if not isinstance(constraint, ConvexSet):
-            raise TypeError(f"constraint must be a set of adahb.sets or None, got {constraint!r}")
-        for p in group["params"]:
-            _start_inside(p, constraint)
+        if group["constraint"] is not None:
+            for p in group["params"]:
+                allowed.start_inside(p, group["constraint"])
 
     # ---------------------------------------------------------------- the step
 
-    @_use_grad_for_differentiable
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Make one step; return the closure's loss if there is one.
 
-        A step with a learning rate of zero creates the state and leaves the clock where it is.
+        A step with a learning rate of zero creates the state and changes nothing else: neither the
+        clock nor what has been learned moves.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            schedule, recipe = self._schedule(group), self._recipe(group)
-            on_device = group["capturable"] or torch.compiler.is_compiling()
-            lr = group["lr"] if on_device else float(group["lr"])
-            for bucket in self._buckets(group, recipe):
-                if on_device:
-                    bucket.clock += lr != 0
-                elif lr != 0:
-                    bucket.clock += 1
-                else:
-                    continue
-                at = _numbers(schedule, lr, bucket.clock if on_device else int(bucket.clock))
-                dispatch.kernel(group, bucket.batch, at)(bucket.batch, at, recipe)
+            with torch.set_grad_enabled(group["differentiable"]):
+                self._step(group)
         return loss
+
+    def _step(self, group: Group) -> None:
+        every = Batch()
+        clocks: list[Tensor] = []
+        clock_of: list[int] = []
+        batch_of: list[int] = []
+        self._init_group(
+            group,
+            every.params,
+            every.grads,
+            every.buffers,
+            every.squares,
+            every.averages,
+            clocks,
+            clock_of,
+            batch_of,
+        )
+        if self._partings < 0 or not clocks:  # read, so that a compiled step depends on it
+            return
+        schedule, recipe = self._schedule(group), self._recipe(group)
+        on_device = group["capturable"] or torch.compiler.is_compiling()
+        lr = _learning_rate(group, on_device)
+        if not (on_device and isinstance(lr, Tensor)) and not lr > 0:
+            return
+        numbers = []
+        for clock in clocks:
+            clock.add_((lr > 0).to(clock.device) if on_device and isinstance(lr, Tensor) else 1)
+            numbers.append(_numbers(schedule, lr, clock if on_device else int(clock)))
+        for batch, which in _batches(every, clock_of, batch_of):
+            at = numbers[which]
+            dispatch.kernel(group, batch, at)(batch, at, recipe)
 
     def _recipe(self, group: Group) -> Recipe:
         schedule = self._schedule(group)
         return Recipe(
             adaptive=isinstance(schedule, Adaptive),
-            averaging=(
-                group["form"] == "averaging"
-                and group["constraint"] is not None
-                and not schedule.extrapolates
-            ),
+            averaging=(group.get("form") == "averaging" and group["constraint"] is not None),
             extrapolates=schedule.extrapolates,
             keeps_average=isinstance(schedule, PSG | HBConstant),
             maximize=group["maximize"],
             weight_decay=group["weight_decay"],
             decoupled=group["decoupled_weight_decay"],
             constraint=group["constraint"],
-            metric=group["projection"] == "metric",
+            metric=group.get("projection") == "metric",
         )
 
-    def _buckets(self, group: Group, recipe: Recipe) -> list[Bucket]:
-        """The parameters with a gradient, by clock; a clock is not shared with those without."""
-        buckets: list[Bucket] = []
-        waiting: list[Tensor] = []
-        fresh: Tensor | None = None
+    def _init_group(
+        self,
+        group: Group,
+        params: list[Tensor],
+        grads: list[Tensor],
+        buffers: list[Tensor],
+        squares: list[Tensor],
+        averages: list[Tensor],
+        clocks: list[Tensor],
+        clock_of: list[int],
+        batch_of: list[int],
+    ) -> None:
+        """Fill the lists with what has a gradient, creating states; clocks without repetition.
+
+        ``clock_of`` and ``batch_of`` number each parameter's clock and batch.  torch.compile runs a
+        method of this name while it traces, and can follow flat lists only: that is how a compiled
+        step finds its state in place, however often it is called.
+        """
+        allowed.check_cycled_momentum(group, self.defaults.get("momentum"))
+        recipe = self._recipe(group)
+        names = kept.keys(recipe)
+        fresh: dict[torch.device, Tensor] = {}
+        waiting: set[int] = set()
+        places: dict[int, int] = {}
+        batches: dict[tuple[int, torch.device, torch.dtype], int] = {}
         for p in group["params"]:
             if p.grad is None:
                 if p in self.state:
-                    waiting.append(self.state[p][CLOCK])
+                    waiting.add(id(self.state[p].get(kept.CLOCK)))
                 continue
             state = self.state[p]
             if not state:
-                if fresh is None or fresh.device != _clock_device(p, group):
-                    fresh = torch.zeros((), dtype=torch.int64, device=_clock_device(p, group))
-                self._start(p, state, fresh, recipe)
-            bucket = next((b for b in buckets if b.clock is state[CLOCK]), None)
-            if bucket is None:
-                bucket = Bucket(state[CLOCK])
-                buckets.append(bucket)
-            bucket.members.append(p)
-            _put(bucket.batch, p, p.grad, state)
-        for bucket in buckets:
-            if any(clock is bucket.clock for clock in waiting):
-                bucket.clock = bucket.clock.clone()
-                for p in bucket.members:
-                    self.state[p][CLOCK] = bucket.clock
-        return buckets
-
-    @staticmethod
-    def _start(p: Tensor, state: Group, clock: Tensor, recipe: Recipe) -> None:
-        """Create the state of a parameter, in its layout and on its device."""
-        at = p.detach()
-        state[CLOCK] = clock
-        state[BUFFER] = at.clone() if recipe.averaging else torch.zeros_like(at)
-        if recipe.adaptive:
-            state[SQUARE] = torch.zeros_like(at.real if torch.is_complex(at) else at)
-        if recipe.keeps_average:
-            state[AVERAGE] = at.clone()
+                if recipe.constraint is not None and not recipe.extrapolates:
+                    allowed.start_inside(p, recipe.constraint)
+                device = kept.clock_device(p, group)
+                if device not in fresh:
+                    fresh[device] = torch.zeros((), dtype=torch.int64, device=device)
+                state.update(kept.start(p, fresh[device], group, recipe))
+            try:
+                clock, buffer, *rest = [state[name] for name in names]
+            except KeyError as missing:
+                raise ValueError(
+                    "form, constraint (None or a set) and momentum (None or a number) must stay "
+                    f"what they were when the state was created: it has no {missing}"
+                ) from None
+            place = places.setdefault(id(clock), len(places))
+            if place == len(clocks):
+                clocks.append(clock)
+            clock_of.append(place)
+            batch_of.append(batches.setdefault((place, p.device, p.dtype), len(batches)))
+            params.append(p)
+            grads.append(p.grad)
+            buffers.append(buffer)
+            if recipe.adaptive:
+                squares.append(rest[0])
+            if recipe.keeps_average:
+                averages.append(rest[-1])
+        for place, clock in enumerate(clocks):
+            if id(clock) in waiting:
+                clocks[place] = clock.clone()
+                self._partings += 1
+        if waiting:
+            for p, place in zip(params, clock_of, strict=True):
+                self.state[p][kept.CLOCK] = clocks[place]
 
     # ---------------------------------------------------------------- the guaranteed output
 
@@ -197,75 +210,73 @@ class HeavyBall(Optimizer):
         schedule = self._schedule(group)
         for p in group["params"]:
             state = self.state.get(p, {})
-            if AVERAGE in state:
-                yield p, state[AVERAGE]
+            if kept.AVERAGE in state:
+                yield p, state[kept.AVERAGE]
             elif schedule.extrapolates and state:
-                yield p, p - schedule(int(state[CLOCK]) + 1).beta1 * state[BUFFER]
+                yield p, p - schedule(int(state[kept.CLOCK]) + 1).beta1 * state[kept.U]
 
     # ---------------------------------------------------------------- saving and loading
 
     def state_dict(self) -> Group:
         """The state as plain data: numbers, tensors, lists; sets as what they are made of."""
-        saved = super().state_dict()
-        for group in saved["param_groups"]:
-            if isinstance(group["constraint"], ConvexSet):
-                group["constraint"] = group["constraint"].to_dict()
-        return saved
+        return kept.encode(super().state_dict())
 
     def load_state_dict(self, state_dict: Group) -> None:
-        """Take up a saved state, every tensor in the dtype it was saved in."""
-        self._check_saved(state_dict)
-        groups = [dict(group) for group in state_dict["param_groups"]]
-        for group in groups:
-            if isinstance(group["constraint"], dict):
-                group["constraint"] = from_dict(group["constraint"])
-        super().load_state_dict({**state_dict, "param_groups": groups})
-        names = [name for group in groups for name in group["params"]]
-        params = [p for group in self.param_groups for p in group["params"]]
-        clocks: dict[tuple[torch.device, int], Tensor] = {}
-        for name, p in zip(names, params, strict=True):
-            for key, value in state_dict["state"].get(name, {}).items():
-                if key == CLOCK:
-                    device = self.state[p][key].device
-                    clock = value.to(device, torch.int64, copy=True)
-                    self.state[p][key] = clocks.setdefault((device, int(clock)), clock)
-                elif isinstance(value, Tensor):  # torch has cast it to the parameter's dtype
-                    self.state[p][key] = value.to(p.device, copy=True)
+        """Take up a saved state, every tensor in the dtype it was saved in.
 
-    def _check_saved(self, state_dict: Group) -> None:
-        for group in state_dict["param_groups"]:
-            if set(self.defaults) - set(group):
-                raise ValueError(
-                    f"the state is not one of {type(self).__name__}: its groups have no "
-                    f"{sorted(set(self.defaults) - set(group))[0]!r}"
-                )
-        for state in state_dict["state"].values():
-            if state and not {CLOCK, BUFFER} <= set(state):
-                raise ValueError(
-                    f"the state is not one of {type(self).__name__}: it holds {sorted(state)}"
-                )
+        Both hooks stand between those of the user: what is checked and restored is what a user's
+        pre-hooks have made of the given state, and a user's post-hooks see the restored one.
+        """
+        saved: Group = {}
 
+        def take(_: Optimizer, given: Group) -> Group:
+            allowed_elsewhere = ("gamma", "delta", "momentum", "power", "projection", "form")
+            kept.check_saved(type(self).__name__, given, self.defaults, allowed_elsewhere)
+            saved.update(kept.decode(given))
+            for p, state, group in self._entries(saved):
+                kept.check_entry(type(self).__name__, p, state, self._recipe(group))
+            return saved
 
-def _start_inside(p: Tensor, constraint: ConvexSet) -> None:
-    if torch.is_complex(p):
-        raise TypeError(f"constraint={constraint!r} needs real parameters, got {p.dtype}")
-    with torch.no_grad():
-        if not constraint.contains(p):
-            warnings.warn(
-                f"a parameter of shape {tuple(p.shape)} starts outside of {constraint!r}: it is "
-                "projected",
-                stacklevel=5,
-            )
-            p.copy_(constraint.project(p))
+        def restore(_: Optimizer) -> None:
+            clocks: dict[Any, Tensor] = {}
+            for p, state, group in self._entries(saved):
+                self.state[p] = kept.restored(p, state, group, clocks)
+            self._partings += 1
+
+        before = self.register_load_state_dict_pre_hook(take)
+        after = self.register_load_state_dict_post_hook(restore, prepend=True)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            before.remove()
+            after.remove()
+
+    def _entries(self, saved: Group) -> Iterator[tuple[Tensor, Group, Group]]:
+        """The saved states, each with its parameter and its saved group."""
+        for own, group in zip(self.param_groups, saved["param_groups"], strict=False):
+            for p, name in zip(own["params"], group["params"], strict=False):
+                if saved["state"].get(name):
+                    yield p, saved["state"][name], group
 
 
-def _clock_device(p: Tensor, group: Group) -> torch.device:
-    """Host, unless the step is captured or compiled: then the clock is data on the device."""
-    return p.device if group["capturable"] else torch.device("cpu")
+def _learning_rate(group: Group, on_device: bool) -> float | Tensor:
+    """The learning rate: a float64 on its device where it must not be waited for or has a graph."""
+    lr = group["lr"]
+    if isinstance(lr, Tensor):
+        if on_device or group["differentiable"]:
+            return lr.reshape(()).double()
+        lr = lr.item()
+    return check.number("lr", lr, at_least=0)
 
 
 def _numbers(schedule: Schedule, lr: float | Tensor, step: int | Tensor) -> Numbers:
     """The schedule's coefficients at a step, times the learning rate where it belongs."""
+    live = None
+    if isinstance(step, Tensor):
+        if isinstance(lr, Tensor):
+            lr = lr.to(step.device)
+            live = lr > 0
+        step = step.double().clamp(min=1.0)  # a clock that has not started yields unused numbers
     at = schedule(step)
     return Numbers(
         alpha=lr * at.alpha,
@@ -276,14 +287,29 @@ def _numbers(schedule: Schedule, lr: float | Tensor, step: int | Tensor) -> Numb
         delta=at.delta,
         beta1_next=schedule(step + 1).beta1 if schedule.extrapolates else at.beta1,
         share=1.0 / step,
+        live=live,
     )
 
 
-def _put(batch: Batch, p: Tensor, grad: Tensor, state: Group) -> None:
-    batch.params.append(p)
-    batch.grads.append(grad.to_dense() if grad.is_sparse else grad)
-    batch.buffers.append(state[BUFFER])
-    if SQUARE in state:
-        batch.squares.append(state[SQUARE])
-    if AVERAGE in state:
-        batch.averages.append(state[AVERAGE])
+def _batches(every: Batch, clock_of: list[int], batch_of: list[int]) -> list[tuple[Batch, int]]:
+    """What `_init_group` has put side by side, parted into batches, each with its clock."""
+    every.grads = [_dense(grad) for grad in every.grads]
+    if max(batch_of) == 0:
+        return [(every, 0)]
+    batches = []
+    for number in range(max(batch_of) + 1):
+        chosen = [i for i, other in enumerate(batch_of) if other == number]
+        batch = Batch(
+            params=[every.params[i] for i in chosen],
+            grads=[every.grads[i] for i in chosen],
+            buffers=[every.buffers[i] for i in chosen],
+            squares=[every.squares[i] for i in chosen] if every.squares else [],
+            averages=[every.averages[i] for i in chosen] if every.averages else [],
+        )
+        batches.append((batch, clock_of[chosen[0]]))
+    return batches
+
+
+def _dense(grad: Tensor) -> Tensor:
+    """The gradient as a dense tensor: a row without one has gradient zero, and moves like it."""
+    return grad if grad.layout is torch.strided else grad.to_dense()

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from adahb import schedules
-from adahb.optim.base import Form, Group, HeavyBall, Projection
+from adahb.optim.base import Form, HeavyBall, Projection
+from adahb.optim.options import Group
 from adahb.schedules import Schedule
 from adahb.sets import ConvexSet
 
@@ -17,6 +18,12 @@ class AdaHB(HeavyBall):
 
     One line changes in a script that uses Adam; there is no train/eval switch, for the weights in
     place are the averaged ones.
+
+    A parameter without a gradient stands still and keeps its own count of steps.  A sparse gradient
+    is a dense one with zeros: every row moves by its momentum and forgets its second moment, and
+    memory is taken for the dense gradient.  Inside torch.compile the step is one graph for all t;
+    only sets other than boxes are projected on outside of it.  Give ``lr`` as a tensor there if it
+    is to change: a float is part of the graph.
 
     >>> import torch
     >>> model = torch.nn.Linear(3, 1)
@@ -134,7 +141,6 @@ class HB(HeavyBall):
             "weight_decay": weight_decay,
             "decoupled_weight_decay": decoupled_weight_decay,
             "constraint": constraint,
-            "projection": "euclidean",
             "form": form,
             "maximize": maximize,
             "foreach": foreach,
@@ -175,8 +181,6 @@ class _Memoryless(HeavyBall):
             "weight_decay": weight_decay,
             "decoupled_weight_decay": decoupled_weight_decay,
             "constraint": constraint,
-            "projection": "euclidean",
-            "form": "paper",
             "maximize": maximize,
             "foreach": foreach,
             "fused": fused,

@@ -5,26 +5,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch._compile import _disable_dynamo
+
+from adahb.optim.kernels.wide import copy_back, widened
+from adahb.sets import Box, LinfBall, NonNegative
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from adahb.optim.update import Batch, Numbers, Recipe
+    from adahb.sets import ConvexSet
 
 
 def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
     """Update every parameter of the batch in place."""
-    for i, w in enumerate(batch.params):
-        v = batch.squares[i] if recipe.adaptive else None
-        d, v_hat = _direction(w, batch.grads[i], v, at, recipe)
+    wide = widened(batch)
+    states = [wide.params, wide.buffers, wide.squares, wide.averages]
+    for i, w in enumerate(wide.params):
+        touched = [tensors[i] for tensors in states if tensors]
+        before = [] if at.live is None else [x.clone() for x in touched]
+        v = wide.squares[i] if recipe.adaptive else None
+        d, v_hat = _direction(w, wide.grads[i], v, at, recipe)
         if recipe.keeps_average:
-            batch.averages[i].add_((w - batch.averages[i]) * at.share)
+            wide.averages[i].add_((w - wide.averages[i]) * at.share)
         if recipe.averaging:
-            _move_z(w, batch.buffers[i], d, v_hat, at, recipe)
+            _move_z(w, wide.buffers[i], d, v_hat, at, recipe)
         elif recipe.extrapolates:
-            _move_y(w, batch.buffers[i], d, v_hat, at, recipe)
+            _move_y(w, wide.buffers[i], d, v_hat, at, recipe)
         else:
-            _move_w(w, batch.buffers[i], d, v_hat, at, recipe)
+            _move_w(w, wide.buffers[i], d, v_hat, at, recipe)
+        if at.live is not None:
+            for x, old in zip(touched, before, strict=True):
+                x.copy_(torch.where(at.live, x, old))
+    copy_back(wide, batch)
 
 
 def _direction(
@@ -38,8 +51,8 @@ def _direction(
     v_hat = None
     d = g
     if v is not None:
-        v.mul_(at.beta2).add_(squared(g) * (1 - at.beta2))
-        v_hat = v.sqrt() + at.delta
+        v.add_((squared(g) - v) * (1 - at.beta2))
+        v_hat = _root(v) + at.delta
         d = g / v_hat
     if recipe.weight_decay and recipe.decoupled:
         d = d + recipe.weight_decay * w
@@ -49,39 +62,82 @@ def _direction(
 def _move_w(
     w: Tensor, u: Tensor, d: Tensor, v_hat: Tensor | None, at: Numbers, recipe: Recipe
 ) -> None:
-    u.mul_(at.beta1).sub_(d * at.alpha)
-    moved = w + u
-    if recipe.constraint is not None:
-        projected = project(moved, v_hat, recipe)
-        u.add_(projected - moved)
-        moved = projected
-    w.copy_(moved)
+    u.sub_(u * (1 - at.beta1)).sub_(d * at.alpha)
+    if recipe.constraint is None:
+        w.add_(u)
+    else:
+        moved, pushed = displaced(w, u, v_hat, recipe)
+        u.add_(pushed)
+        w.copy_(moved)
 
 
 def _move_z(
     w: Tensor, z: Tensor, d: Tensor, v_hat: Tensor | None, at: Numbers, recipe: Recipe
 ) -> None:
-    z.copy_(project(z - d * at.eta, v_hat, recipe))
+    moved = project(z - d * at.eta, v_hat, recipe)
+    z.copy_(moved)
     w.add_((z - w) * at.c)
 
 
 def _move_y(
     y: Tensor, u: Tensor, d: Tensor, v_hat: Tensor | None, at: Numbers, recipe: Recipe
 ) -> None:
-    w = y - u * at.beta1
-    moved = project(y - d * at.alpha, v_hat, recipe)
-    u.copy_(moved - w)
+    u.sub_(u * (1 - at.beta1)).sub_(d * at.alpha)
+    if recipe.constraint is None:
+        moved = y - d * at.alpha
+    else:
+        moved, pushed = displaced(y, d * -at.alpha, v_hat, recipe)
+        u.add_(pushed)
     y.copy_(moved + u * at.beta1_next)
 
 
 def project(x: Tensor, v_hat: Tensor | None, recipe: Recipe) -> Tensor:
-    """P[x], in the metric V̂ if the recipe says so."""
+    """P[x], in the metric V̂ if the recipe says so; on boxes without looking at a number.
+
+    Other sets ask for sums of x on the way, for which a compiled step leaves its graph.
+    """
     if recipe.constraint is None:
         return x
-    projected: Tensor = recipe.constraint.project(x, v_hat if recipe.metric else None)
+    bounds = interval(recipe.constraint)
+    if bounds is not None:
+        return x.clamp(*bounds)
+    return _outside_of_graphs(recipe.constraint, x, v_hat if recipe.metric else None)
+
+
+@_disable_dynamo
+def _outside_of_graphs(constraint: ConvexSet, x: Tensor, metric: Tensor | None) -> Tensor:
+    projected: Tensor = constraint.project(x, metric)
     return projected
+
+
+def displaced(x: Tensor, by: Tensor, v_hat: Tensor | None, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """P[x + by], and by how much P has moved it.
+
+    The latter goes into the momentum, where an error of the size of x's rounding adds up over t
+    steps: hence both are computed in float64.
+    """
+    moved = x.double() + by.double()
+    projected = project(moved, v_hat, recipe)
+    return projected, projected - moved
+
+
+def interval(constraint: ConvexSet) -> tuple[float, float] | None:
+    """The bounds of every coordinate where they are two numbers and all that the set is."""
+    if isinstance(constraint, (Box, LinfBall, NonNegative)):
+        lower, upper = constraint._bounds
+        if isinstance(lower, float) and isinstance(upper, float):
+            return lower, upper
+    return None
 
 
 def squared(g: Tensor) -> Tensor:
     """|g|², real also where g is complex."""
     return g.real.square() + g.imag.square() if torch.is_complex(g) else g.square()
+
+
+def _root(v: Tensor) -> Tensor:
+    """√v, with the derivative 0 at 0, where the true one is infinite and would leave NaN."""
+    if not (torch.is_grad_enabled() and v.requires_grad):
+        return v.sqrt()
+    positive = v > 0
+    return torch.where(positive, torch.where(positive, v, 1.0).sqrt(), 0.0)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from adahb.optim.kernels.eager import project
+from adahb.optim.kernels.eager import displaced, project, squared
+from adahb.optim.kernels.wide import copy_back, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
     """Update every parameter of the batch in place; the numbers must be floats."""
+    wide = widened(batch)
+    _step(wide, at, recipe)
+    copy_back(wide, batch)
+
+
+def _step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
     w, u = batch.params, batch.buffers
     numbers = cast("dict[str, float]", at._asdict())
     d, v_hat = _directions(batch, numbers, recipe)
@@ -28,20 +35,20 @@ def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
         _replace(u, _projected(u, v_hat, recipe))
         torch._foreach_lerp_(w, u, numbers["c"])
     elif recipe.extrapolates:
-        iterates = torch._foreach_add(w, u, alpha=-numbers["beta1"])
-        moved = _projected(torch._foreach_add(w, d, alpha=-numbers["alpha"]), v_hat, recipe)
-        _replace(u, torch._foreach_sub(moved, iterates))
-        _replace(w, torch._foreach_add(moved, u, alpha=numbers["beta1_next"]))
+        torch._foreach_add_(u, u, alpha=numbers["beta1"] - 1)
+        torch._foreach_add_(u, d, alpha=-numbers["alpha"])
+        if recipe.constraint is None:
+            torch._foreach_add_(w, d, alpha=-numbers["alpha"])
+        else:
+            _displace(w, torch._foreach_mul(d, -numbers["alpha"]), u, v_hat, recipe)
+        torch._foreach_add_(w, u, alpha=numbers["beta1_next"])
     else:
-        torch._foreach_mul_(u, numbers["beta1"])
+        torch._foreach_add_(u, u, alpha=numbers["beta1"] - 1)
         torch._foreach_add_(u, d, alpha=-numbers["alpha"])
         if recipe.constraint is None:
             torch._foreach_add_(w, u)
         else:
-            moved = torch._foreach_add(w, u)
-            projected = _projected(moved, v_hat, recipe)
-            torch._foreach_add_(u, torch._foreach_sub(projected, moved))
-            _replace(w, projected)
+            _displace(w, u, u, v_hat, recipe)
 
 
 def _directions(
@@ -56,14 +63,27 @@ def _directions(
     v_hat: list[Tensor] = []
     d = g
     if recipe.adaptive:
-        torch._foreach_mul_(batch.squares, numbers["beta2"])
-        torch._foreach_addcmul_(batch.squares, g, g, value=1 - numbers["beta2"])
+        torch._foreach_add_(batch.squares, batch.squares, alpha=numbers["beta2"] - 1)
+        if any(torch.is_complex(x) for x in g):
+            torch._foreach_add_(batch.squares, list(map(squared, g)), alpha=1 - numbers["beta2"])
+        else:
+            torch._foreach_addcmul_(batch.squares, g, g, value=1 - numbers["beta2"])
         v_hat = list(torch._foreach_sqrt(batch.squares))
         torch._foreach_add_(v_hat, numbers["delta"])
         d = torch._foreach_div(g, v_hat)
     if recipe.weight_decay and recipe.decoupled:
         d = torch._foreach_add(d, batch.params, alpha=recipe.weight_decay)
     return d, v_hat
+
+
+def _displace(
+    w: list[Tensor], by: Tensors, u: list[Tensor], v_hat: list[Tensor], recipe: Recipe
+) -> None:
+    """Move w to P[w + by], and u gains what P has added; one by one, as sets project one by one."""
+    for i, (x, step) in enumerate(zip(w, by, strict=True)):
+        moved, pushed = displaced(x, step, v_hat[i] if v_hat else None, recipe)
+        x.copy_(moved)
+        u[i].add_(pushed)
 
 
 def _projected(x: Tensors, v_hat: list[Tensor], recipe: Recipe) -> Tensors:

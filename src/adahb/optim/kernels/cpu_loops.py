@@ -1,0 +1,114 @@
+"""The compiled loop of the CPU kernel: all state of an element is read and written once.
+
+This module imports Numba; `adahb.optim.kernels.cpu` imports it at its first step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+from numba.np.numpy_support import carray
+
+Vector = np.ndarray[Any, Any]
+Move = Literal["w", "z", "y"]
+Run = Callable[[Vector, Vector, int, int, Vector, float, float], None]
+
+BLOCK = 4096
+"""Elements averaged in one go: the update that follows finds them in a near cache."""
+
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+"""No `fastmath`: products are rounded before they are added, as in the eager kernel."""
+
+
+def _as_pointer(_: Any, address: Any, like: Any) -> Any:
+    """An address as a pointer to numbers of the dtype of ``like``."""
+    pointer: Any = types.CPointer
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return pointer(like.dtype)(address, like), generate
+
+
+_pointer: Any = intrinsic(_as_pointer)
+
+
+@njit(inline="always", **_OPTIONS)  # type: ignore[untyped-decorator]
+def _view(address: int, start: int, size: int, like: Vector) -> Any:
+    """The elements from ``start`` on of the tensor at an address."""
+    return carray(_pointer(address + start * like.itemsize, like), (size,))
+
+
+@cache
+def compiled(move: Move, adaptive: bool, constrained: bool, averaged: bool) -> Run:
+    """The loop for one kind of update, compiled when first called with a dtype.
+
+    ``run(table, ends, start, stop, numbers, lower, upper)`` updates the elements from ``start`` to
+    ``stop`` of all tensors laid end to end.  Column k of ``table`` has the addresses of w, g, u (or
+    z), v and a of tensor k, which ends at ``ends[k]``; ``numbers`` is what
+    `adahb.optim.kernels.cpu` makes of the step, in the dtype of the tensors.
+
+    What distinguishes the kinds is constant in the loop, so that no branch is left in it; signs
+    and decays are numbers, as they cost nothing beside the traffic to memory.  How far a bound has
+    moved a point goes into the momentum, where rounding at the size of w would add up: that is
+    computed in float64, as in the eager kernel.
+    """
+
+    @njit(**_OPTIONS)  # type: ignore[untyped-decorator]
+    def run(
+        table: Vector, ends: Vector, start: int, stop: int, numbers: Vector, lower: float,
+        upper: float,
+    ) -> None:  # fmt: skip
+        alpha, beta1_lost, eta, c = numbers[0], numbers[1], numbers[2], numbers[3]
+        beta2_lost, delta, beta1_next = numbers[4], numbers[5], numbers[6]
+        share, sign, coupled, decoupled = numbers[7], numbers[8], numbers[9], numbers[10]
+        low, high = numbers[11], numbers[12]
+        k = np.searchsorted(ends, start, side="right")
+        while start < stop:
+            first = start - (ends[k - 1] if k > 0 else 0)
+            size = min(stop, ends[k]) - start
+            if averaged:
+                size = min(size, BLOCK)
+            w = _view(table[0, k], first, size, numbers)
+            g = _view(table[1, k], first, size, numbers)
+            u = _view(table[2, k], first, size, numbers)
+            v = _view(table[3, k], first, size, numbers)
+            if averaged:  # in a loop of its own: more arrays than four are not vectorised together
+                a = _view(table[4, k], first, size, numbers)
+                for i in range(size):
+                    a[i] += (w[i] - a[i]) * share
+            for i in range(size):
+                d = sign * g[i] + coupled * w[i]
+                if adaptive:
+                    v[i] += (d * d - v[i]) * beta2_lost
+                    d = d / (np.sqrt(v[i]) + delta)
+                d = d + decoupled * w[i]
+                if move == "z":
+                    z = u[i] - d * eta
+                    if constrained:
+                        z = low if z < low else (high if z > high else z)
+                    u[i] = z
+                    w[i] += (z - w[i]) * c
+                else:
+                    by = d * alpha
+                    step = u[i] - u[i] * beta1_lost - by
+                    by = step if move == "w" else -by
+                    if constrained:
+                        x = np.float64(w[i]) + np.float64(by)
+                        y = lower if x < lower else (upper if x > upper else x)
+                        u[i] = np.float64(step) + (y - x)
+                    else:
+                        y = w[i] + by
+                        u[i] = step
+                    w[i] = y if move == "w" else y + u[i] * beta1_next
+            start += size
+            while k < ends.size and ends[k] <= start:
+                k += 1
+
+    result: Run = run
+    return result

@@ -1,0 +1,103 @@
+"""What a group may ask for: every refusal names the option, its value and what is allowed."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adahb import _checks as check
+from adahb.sets import ConvexSet, NuclearBall
+
+Group = dict[str, Any]
+
+SCHEDULER_KEYS = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr")
+"""What torch's learning-rate schedulers write into groups."""
+
+_CHOICES = {"form": ("averaging", "paper"), "projection": ("metric", "euclidean")}
+_SWITCHES = ("maximize", "decoupled_weight_decay", "capturable", "differentiable")
+
+
+def check_names(method: str, group: Group, defaults: Group) -> None:
+    """Refuse options that the method does not have."""
+    for name in set(group) - {"params", "param_names", *defaults, *SCHEDULER_KEYS}:
+        raise ValueError(f"{method} has no option {name!r}; it has {', '.join(defaults)}")
+
+
+def check_values(group: Group) -> None:
+    """Refuse values that mean nothing; the schedule looks at those that it takes itself."""
+    lr = group["lr"]
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise ValueError(f"lr must be a number or a tensor of one element, got {lr!r}")
+        lr = lr.item()
+    check.number("lr", lr, at_least=0)
+    check.number("weight_decay", group["weight_decay"], at_least=0)
+    for name, choices in _CHOICES.items():
+        if name in group:
+            check.choice(name, group[name], choices)
+    for name in _SWITCHES:
+        _check_among(name, group[name], (True, False))
+    for name in ("foreach", "fused"):
+        _check_among(name, group[name], (True, False, None))
+    if group["foreach"] and group["fused"]:
+        raise ValueError("foreach and fused must not both be True")
+    if group["differentiable"] and (group["foreach"] or group["fused"]):
+        raise ValueError("differentiable=True must go without foreach=True and fused=True")
+    if group.get("momentum") is not None:
+        check.number("momentum", group["momentum"], at_least=0, below=1)
+        if group["power"]:
+            raise ValueError(f"power must be 0 with constant momentum, got {group['power']!r}")
+
+
+def check_constraint(group: Group) -> None:
+    """Refuse what is no set, and sets in which the group's parameters cannot live."""
+    constraint = group["constraint"]
+    if constraint is None:
+        return
+    if not isinstance(constraint, ConvexSet):
+        raise TypeError(f"constraint must be a set of adahb.sets or None, got {constraint!r}")
+    if group.get("projection") == "metric" and isinstance(constraint, NuclearBall):
+        raise ValueError(
+            f"projection must be 'euclidean' with constraint={constraint!r}, for which the "
+            "projection in a metric has no closed form, got 'metric'"
+        )
+    for p in group["params"]:
+        if torch.is_complex(p):
+            raise TypeError(f"constraint={constraint!r} needs real parameters, got {p.dtype}")
+        try:
+            constraint._fit(tuple(p.shape))
+        except ValueError as error:
+            raise ValueError(
+                f"constraint={constraint!r} must fit every parameter of its group, but one has "
+                f"the shape {tuple(p.shape)}: {error}"
+            ) from error
+
+
+def start_inside(p: Tensor, constraint: ConvexSet) -> None:
+    """Project a parameter that starts outside, and say so; the guarantees are about points of Q."""
+    with torch.no_grad():
+        if not constraint.contains(p):
+            warnings.warn(
+                f"a parameter of shape {tuple(p.shape)} starts outside of {constraint!r}: it is "
+                "projected",
+                stacklevel=5,
+            )
+            p.copy_(constraint.project(p))
+
+
+def check_cycled_momentum(group: Group, declared: float | None) -> None:
+    """Refuse a constant momentum that a scheduler has put where t/(t + 2) was asked for."""
+    if declared is None and group.get("momentum") is not None and "max_momentum" in group:
+        raise ValueError(
+            f"momentum must stay None, which is a schedule of its own, but a learning-rate "
+            f"scheduler has set it to {group['momentum']!r}: give it cycle_momentum=False"
+        )
+
+
+def _check_among(name: str, value: object, allowed: tuple[bool | None, ...]) -> None:
+    if not any(value is choice for choice in allowed):
+        wanted = ", ".join(map(repr, allowed))
+        raise TypeError(f"{name} must be one of {wanted}, got {value!r}")
