@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -15,6 +16,7 @@ from adahb.optim import dispatch
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
 from adahb.optim.options import Group
+from adahb.optim.plan import Plan, parted
 from adahb.optim.update import Batch, Numbers, Recipe
 from adahb.schedules import PSG, Adaptive, HBConstant, Schedule
 
@@ -31,6 +33,9 @@ class HeavyBall(Optimizer):
 
     _partings = 0
     """How often parameters that shared a clock have parted; a compiled step is valid for one."""
+
+    _plans: Mapping[int, Plan] = MappingProxyType({})
+    """By the identity of its group, the plan of a group whose parameters all had gradients."""
 
     @staticmethod
     def _schedule(group: Group) -> Schedule:  # noqa: ARG004
@@ -74,6 +79,36 @@ class HeavyBall(Optimizer):
         return loss
 
     def _step(self, group: Group) -> None:
+        plan = self._same_plan(group) or self._new_plan(group)
+        if self._partings < 0 or not plan.clocks:  # read, so that a compiled step depends on it
+            return
+        on_device = group["capturable"] or torch.compiler.is_compiling()
+        lr = _learning_rate(group, on_device)
+        if not (on_device and isinstance(lr, Tensor)) and not lr > 0:
+            return
+        numbers = []
+        for clock in plan.clocks:
+            clock.add_((lr > 0).to(clock.device) if on_device and isinstance(lr, Tensor) else 1)
+            numbers.append(_numbers(plan.schedule, lr, clock if on_device else int(clock)))
+        for batch, which in plan.batches:
+            at = numbers[which]
+            dispatch.kernel(group, batch, at)(batch, at, plan.recipe)
+
+    def _same_plan(self, group: Group) -> Plan | None:
+        """The plan of the step before, if all it rests on is still so: then only gradients are new.
+
+        With many small tensors it is the search for parameters and states that takes the time.
+        """
+        plan = self._plans.get(id(group))
+        if plan is None or torch.compiler.is_compiling() or not plan.holds(group, self):
+            return None
+        grads = [p.grad for p in plan.params]
+        if any(grad is None for grad in grads):
+            return None
+        plan.take(grads)
+        return plan
+
+    def _new_plan(self, group: Group) -> Plan:
         every = Batch()
         clocks: list[Tensor] = []
         clock_of: list[int] = []
@@ -89,20 +124,15 @@ class HeavyBall(Optimizer):
             clock_of,
             batch_of,
         )
-        if self._partings < 0 or not clocks:  # read, so that a compiled step depends on it
-            return
-        schedule, recipe = self._schedule(group), self._recipe(group)
-        on_device = group["capturable"] or torch.compiler.is_compiling()
-        lr = _learning_rate(group, on_device)
-        if not (on_device and isinstance(lr, Tensor)) and not lr > 0:
-            return
-        numbers = []
-        for clock in clocks:
-            clock.add_((lr > 0).to(clock.device) if on_device and isinstance(lr, Tensor) else 1)
-            numbers.append(_numbers(schedule, lr, clock if on_device else int(clock)))
-        for batch, which in _batches(every, clock_of, batch_of):
-            at = numbers[which]
-            dispatch.kernel(group, batch, at)(batch, at, recipe)
+        batches, members = parted(every, clock_of, batch_of)
+        plan = Plan(self._schedule(group), self._recipe(group), clocks, batches, members)
+        if not torch.compiler.is_compiling():
+            others = {key: other for key, other in self._plans.items() if key != id(group)}
+            self._plans = others
+            if not group["differentiable"] and len(every.params) == len(group["params"]):
+                plan.remember(group, self)
+                self._plans = {**others, id(group): plan}
+        return plan
 
     def _recipe(self, group: Group) -> Recipe:
         schedule = self._schedule(group)
@@ -289,27 +319,3 @@ def _numbers(schedule: Schedule, lr: float | Tensor, step: int | Tensor) -> Numb
         share=1.0 / step,
         live=live,
     )
-
-
-def _batches(every: Batch, clock_of: list[int], batch_of: list[int]) -> list[tuple[Batch, int]]:
-    """What `_init_group` has put side by side, parted into batches, each with its clock."""
-    every.grads = [_dense(grad) for grad in every.grads]
-    if max(batch_of) == 0:
-        return [(every, 0)]
-    batches = []
-    for number in range(max(batch_of) + 1):
-        chosen = [i for i, other in enumerate(batch_of) if other == number]
-        batch = Batch(
-            params=[every.params[i] for i in chosen],
-            grads=[every.grads[i] for i in chosen],
-            buffers=[every.buffers[i] for i in chosen],
-            squares=[every.squares[i] for i in chosen] if every.squares else [],
-            averages=[every.averages[i] for i in chosen] if every.averages else [],
-        )
-        batches.append((batch, clock_of[chosen[0]]))
-    return batches
-
-
-def _dense(grad: Tensor) -> Tensor:
-    """The gradient as a dense tensor: a row without one has gradient zero, and moves like it."""
-    return grad if grad.layout is torch.strided else grad.to_dense()
