@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import repeat
+from operator import is_
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -103,7 +105,7 @@ class HeavyBall(Optimizer):
         if plan is None or torch.compiler.is_compiling() or not plan.holds(group, self):
             return None
         grads = [p.grad for p in plan.params]
-        if any(grad is None for grad in grads):
+        if any(map(is_, grads, repeat(None))):
             return None
         plan.take(grads)
         return plan

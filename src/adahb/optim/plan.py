@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +32,16 @@ class Plan:
     params: list[Tensor] = field(default_factory=list)
     _group: Group | None = None
     _options: tuple[Any, ...] = ()
-    _held: list[tuple[Group, str, Tensor]] = field(default_factory=list)
+    _states: list[Group] = field(default_factory=list)
+    _held: list[Any] = field(default_factory=list)
     _known: tuple[int, int] = (0, 0)
 
     def remember(self, group: Group, optimizer: HeavyBall) -> None:
         """Note all that the plan rests on; every parameter of the group has a gradient."""
         self.params = list(group["params"])
         self._group, self._options = group, _options(group)
-        self._held = [
-            (optimizer.state[p], name, tensor)
-            for p in self.params
-            for name, tensor in optimizer.state[p].items()
-        ]
+        self._states = [optimizer.state[p] for p in self.params]
+        self._held = list(chain.from_iterable(map(dict.values, self._states)))
         self._known = optimizer._partings, len(optimizer.state)
 
     def holds(self, group: Group, optimizer: HeavyBall) -> bool:
@@ -53,13 +52,15 @@ class Plan:
             and self._options == _options(group)
             and len(self.params) == len(group["params"])
             and all(map(is_, self.params, group["params"]))
-            and all(state.get(name) is tensor for state, name, tensor in self._held)
+            and sum(map(len, self._states)) == len(self._held)
+            and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._held))
         )
 
     def take(self, grads: list[Any]) -> None:
         """Put the gradients of this step in place of the last one's."""
+        grads = [_dense(grad) for grad in grads]
         for (batch, _), chosen in zip(self.batches, self.members, strict=True):
-            batch.grads = [_dense(grads[i]) for i in chosen]
+            batch.grads = grads if len(chosen) == len(grads) else [grads[i] for i in chosen]
 
 
 def _options(group: Group) -> tuple[Any, ...]:

@@ -35,9 +35,6 @@ PLAIN = {Tensor, torch.nn.Parameter}
 PIECE = 1 << 17
 """Elements for which handing work to another thread, some 30 μs, begins to pay."""
 
-PIECES_PER_THREAD = 4
-"""Several, so that a thread that is kept from its core does not keep the others waiting."""
-
 
 # ---------------------------------------------------------------- what it can do
 
@@ -181,13 +178,15 @@ if hasattr(os, "register_at_fork"):  # the threads of a pool do not come along
 
 
 def _share_out(part: Callable[[int, int], None], total: int) -> None:
-    """Do all parts of a whole, in this thread and, where it pays, in others."""
-    threads = torch.get_num_threads()
-    pieces = min(PIECES_PER_THREAD * threads, total // PIECE)
-    if threads == 1 or pieces <= 1:
+    """Do a whole in parts, in this thread and, where it pays, in others."""
+    threads = min(torch.get_num_threads(), total // PIECE)
+    if threads <= 1:
         part(0, total)
         return
-    cuts = [total * i // pieces for i in range(pieces + 1)]
+    cuts = [0]
+    while cuts[-1] < total:  # ever smaller, so that whoever is late does not keep all waiting
+        left = total - cuts[-1]
+        cuts.append(total - left + min(left, max(PIECE, left // threads)))
     waiting = deque(pairwise(cuts))
 
     def work() -> None:
@@ -201,7 +200,7 @@ def _share_out(part: Callable[[int, int], None], total: int) -> None:
     pool = _pools.get(threads)
     if pool is None:
         pool = _pools.setdefault(threads, ThreadPoolExecutor(threads, "adahb"))
-    helpers = [pool.submit(work) for _ in range(min(threads, pieces) - 1)]
+    helpers = [pool.submit(work) for _ in range(threads - 1)]
     try:
         work()
     finally:  # nobody may still write when the tensors are given up, not even after an interrupt
