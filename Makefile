@@ -44,6 +44,7 @@ check: lint types test ## all that CI runs
 
 results: install ## the committed results and the README's numbers, made again
 	$(BIN)/adahb reproduce quick --out results
+	$(BIN)/adahb reproduce digits --grid --out results
 	$(BIN)/adahb bench projection --json > results/projection.json.part
 	mv results/projection.json.part results/projection.json
 	$(BIN)/python benchmarks/readme.py

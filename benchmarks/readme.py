@@ -16,7 +16,7 @@ from adahb.experiments.store import read_json, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
-    "README.md": ("claims", "stuck", "projection"),
+    "README.md": ("claims", "stuck", "rivals", "step", "projection"),
     "docs/optimizers.md": ("digits", "rivals"),
 }
 
@@ -29,6 +29,7 @@ def filled(page: str, text: str, results: Path) -> str:
         "projection": _projection,
         "digits": _digits,
         "rivals": _rivals,
+        "step": _step,
     }
     for name in PAGES[page]:
         place = re.compile(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", re.DOTALL)
@@ -76,6 +77,32 @@ def _rivals(results: Path) -> str:
         for row in rows
     ]
     return _table(("optimizer", "lr", "training loss [95 %]", "test accuracy [95 %]"), table)
+
+
+def _step(results: Path) -> str:
+    """AdaHB's step beside torch's fused Adam, in one run on one device."""
+    found = read_json(results / "step-h200.json")
+    table = []
+    for case in found["cases"]:
+        ours, adam = case["contenders"]["AdaHB"], case["contenders"]["torch Adam fused"]
+        table.append(
+            (
+                case["name"],
+                f"{1e3 * ours['seconds']['median']:.2f}",
+                f"{1e3 * adam['seconds']['median']:.2f}",
+                f"{ours['time over torch Adam fused']['median']:.2f}",
+                f"{100 * ours['copy bandwidth']:.0f} %",
+            )
+        )
+    gpu, versions = found["machine"]["gpu"], found["machine"]["versions"]
+    head = (
+        f"{gpu}, float32, torch {versions['torch']}",
+        "AdaHB, ms",
+        "Adam(fused=True), ms",
+        "ratio",
+        "of copy bandwidth",
+    )
+    return _table(head, table)
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

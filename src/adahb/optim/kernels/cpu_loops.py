@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.numpy_support import carray
@@ -25,7 +25,7 @@ BLOCK = 4096
 LINE, STRETCH, AHEAD = 64, 256, 2048
 """Bytes of a cache line; of what is updated in one go; and how far ahead memory is asked for.
 
-Four arrays at once are more than the processor foresees: asking gains 3 % where tensors are large."""
+Four arrays at once are more than the processor foresees: where they are large, asking gains 3 %."""
 
 LARGE = 1 << 16
 """Elements of a part of a tensor from which it asks ahead; smaller ones are near anyway."""
@@ -98,27 +98,27 @@ def compiled(move: Move, adaptive: bool, constrained: bool, averaged: bool) -> R
             size = min(stop, ends[k]) - start
             if averaged:
                 size = min(size, BLOCK)
-            w = _view(table[0, k], first, size, numbers)
-            g = _view(table[1, k], first, size, numbers)
-            u = _view(table[2, k], first, size, numbers)
-            v = _view(table[3, k], first, size, numbers)
             if averaged:  # in a loop of its own: more arrays than four are not vectorised together
+                w = _view(table[0, k], first, size, numbers)
                 a = _view(table[4, k], first, size, numbers)
                 for i in range(size):
                     a[i] += (w[i] - a[i]) * share
-            at, width = first * numbers.itemsize + AHEAD, size
-            if size > LARGE:
-                width = STRETCH // numbers.itemsize
-            for begin in range(0, size, width):
+            width = STRETCH // numbers.itemsize if size > LARGE else size
+            for begin in range(first, first + size, width):
                 if width < size:
-                    for line in range(0, STRETCH, LINE):
-                        _ask(table[0, k] + at + line)
-                        _ask(table[1, k] + at + line)
-                        _ask(table[2, k] + at + line)
+                    at = begin * numbers.itemsize + AHEAD
+                    for line in range(at, at + STRETCH, LINE):
+                        _ask(table[0, k] + line)
+                        _ask(table[1, k] + line)
+                        _ask(table[2, k] + line)
                         if adaptive:
-                            _ask(table[3, k] + at + line)
-                    at += STRETCH
-                for i in range(begin, min(begin + width, size)):
+                            _ask(table[3, k] + line)
+                count = min(width, first + size - begin)
+                w = _view(table[0, k], begin, count, numbers)
+                g = _view(table[1, k], begin, count, numbers)
+                u = _view(table[2, k], begin, count, numbers)
+                v = _view(table[3, k], begin, count, numbers)
+                for i in range(count):
                     d = sign * g[i] + coupled * w[i]
                     if adaptive:
                         v[i] += (d * d - v[i]) * beta2_lost
