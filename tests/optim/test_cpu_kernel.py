@@ -413,7 +413,9 @@ def test_when_it_is_taken(compiled_steps, sizes, options, taken):
 def test_what_autograd_follows_is_left_to_eager():
     batch = made([(400_000,)], torch.float32, PLAIN)
     group = {"fused": None, "foreach": None, "differentiable": True}
-    assert dispatch.kernel(group, batch, numbers(1)) is eager.step
+    assert dispatch._unfused(group, batch, False) is eager.step
+    dispatch.kernel(group, batch, numbers(1))(batch, numbers(1), PLAIN)
+    assert "compiled" not in repr(batch.memo)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """A step that uses the last one's plan again is the step that would have been made anew."""
 
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -111,3 +113,15 @@ def test_optimizers_do_not_share_plans():
     second = HB(params, lr=0.1)
     assert not second._plans
     assert not HB._plans
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"constraint": Box(-9, 9)}])
+def test_gradients_are_let_go_of(options):
+    """What a step has used is freed with the parameter's gradient, before the next backward."""
+    params, optimizer = make(**options)
+    for step in (1, 2):
+        give(params, step)
+        optimizer.step()
+        watched = [weakref.ref(p.grad) for p in params]
+        optimizer.zero_grad()
+        assert [ref() for ref in watched] == [None] * 3

@@ -86,6 +86,7 @@ def test_states_of_half_precision_are_float32_and_stay_it():
     for state in loaded.state.values():
         kinds = {key: value.dtype for key, value in state.items()}
         assert kinds.pop("clock") == torch.int64
+        assert kinds.pop("low") == torch.int16
         assert set(kinds.values()) == {torch.float32}
 
 
@@ -201,7 +202,7 @@ FOREIGN = [
     (HB, lambda: stepped(AdaHB), "one of HB, but its groups have 'gamma'=0.1"),
     (PSG, lambda: stepped(NAG), "one of PSG .*, which holds clock, u, average .* got clock, u$"),
     (NAG, lambda: stepped(PSG), "one of NAG .*, which holds clock, u for .* got clock, u, average"),
-    (AdaHB, lambda: stepped(AdaHB, (4,)), r"of shape \(3,\) must .* but 'u' has \(4,\)"),
+    (AdaHB, lambda: stepped(AdaHB, (4,)), r"of shape \(3,\) must .* under 'u', got \(4,\)"),
     (AdaHB, lambda: stepped(AdaHB, (3,), (3,)), "doesn't match the size"),
 ]
 

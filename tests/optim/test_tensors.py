@@ -126,26 +126,32 @@ def test_dtypes_in_one_optimizer_do_not_see_each_other(kind, kernel):
     assert len({id(s["clock"]) for s in optimizer.state.values()}) == 1
 
 
+@pytest.mark.parametrize("rounding", ["nearest", None])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @kernels
 @every
-def test_half_precision_is_float32_rounded_once_a_step(kind, kernel, dtype):
+def test_half_precision_is_float32_rounded(kind, kernel, dtype, rounding):
+    """Once a step if to the nearest; at the end only, with the low digits kept."""
     grads = [g.to(dtype) for g in gradients((4,))]
     start = torch.tensor([1.0, 0.3, -2.0, 0.01]).to(dtype)
     options = {"weight_decay": 0.1, "momentum": 0.9} if kind is AdaHB else {"weight_decay": 0.1}
-    found, state = run(kind, start, grads, **options, **kernel)
+    found, state = run(kind, start, grads, rounding=rounding, **options, **kernel)
     wide = torch.nn.Parameter(start.float())
     optimizer = kind([wide], lr=0.1, tick=2, **options, **kernel)
     for g in grads:
         wide.grad = g.float()
         optimizer.step()
-        with torch.no_grad():
-            wide.copy_(wide.to(dtype))
-    assert torch.equal(found.float(), wide.detach())
+        if rounding == "nearest":
+            with torch.no_grad():
+                wide.copy_(wide.to(dtype))
+    tolerance = {"rtol": 0, "atol": 0} if rounding else {"rtol": 1e-6, "atol": 1e-7}
+    assert torch.equal(found, wide.detach().to(dtype))
     assert found.dtype == dtype
+    assert ("low" in state) == (rounding is None)
     for key, value in state.items():
-        assert value.dtype == (torch.int64 if key == "clock" else torch.float32)
-        assert torch.equal(value, optimizer.state[wide][key])
+        if key != "low":
+            assert value.dtype == (torch.int64 if key == "clock" else torch.float32)
+            torch.testing.assert_close(value, optimizer.state[wide][key], **tolerance)
 
 
 @every

@@ -19,9 +19,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from adahb import schedules, sets  # noqa: E402
-from adahb.optim import dispatch  # noqa: E402
+from adahb.optim import dispatch, narrow  # noqa: E402
 from adahb.optim.kernels import eager, triton  # noqa: E402
-from adahb.optim.update import Batch, Numbers, Recipe  # noqa: E402
+from adahb.optim.update import STATES, Batch, Numbers, Recipe  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 gpu = pytest.param(
@@ -36,7 +36,7 @@ cpu = pytest.param("cpu", marks=pytest.mark.skipif(not INTERPRETED, reason="not 
 everywhere = pytest.mark.parametrize("device", [cpu, gpu])
 
 SIZES = [(0,), (), (3,), (1023,), (1024,), (1025,), (5, 1000), (4, 0, 2)]
-TENSORS = ("params", "grads", "buffers", "squares", "averages")
+TENSORS = ("params", "grads", *STATES)
 
 
 def twin(batch):
@@ -54,6 +54,7 @@ PLAIN = Recipe(
     decoupled=True,
     constraint=None,
     metric=True,
+    rounding="nearest",
 )
 BOX = sets.Box(-0.5, 0.25)
 FORMS = {
@@ -112,7 +113,7 @@ def numbers(recipe, step, device=None):
     adaptive = schedules.AdaHB(alpha=0.3, gamma=0.5, delta=1e-3)
     at = (adaptive if recipe.adaptive else schedules.HB(alpha=0.3))(t)
     return Numbers(
-        at.alpha, at.beta1, at.eta, at.c, at.beta2, at.delta, 0.9 * at.beta1, share=1.0 / t
+        at.alpha, at.beta1, at.eta, at.c, at.beta2, at.delta, 0.9 * at.beta1, 1.0 / t, step
     )
 
 
@@ -307,6 +308,102 @@ def test_plans_follow_the_tensors(device):
         )
     )
     compare(smaller, PLAIN, steps=1)
+
+
+def narrowed(batch, recipe):
+    """The batch with states as the recipe has them, each holding what rounding leaves of it."""
+    dtype = batch.params[0].dtype
+    kinds = {"bf16": (torch.bfloat16, torch.bfloat16), "int8": (torch.int8, torch.uint8)}
+    if recipe.state_dtype is not None:
+        for name, kind in zip(("buffers", "squares"), kinds[recipe.state_dtype], strict=True):
+            scales = []
+            for i, x in enumerate(getattr(batch, name)):
+                state = torch.zeros_like(x, dtype=kind)
+                scales.append(narrow.scales_of(state) if recipe.state_dtype == "int8" else None)
+                narrow.write(state, scales[-1], x, narrow.noise(x, 0))
+                getattr(batch, name)[i] = state
+            if recipe.state_dtype == "int8":
+                setattr(batch, name[:-1] + "_scales", scales)
+    if recipe.compensates(dtype):
+        rng = np.random.default_rng(5)
+        batch.lows = [
+            torch.tensor(rng.integers(-(2**15), 2**15, p.shape), dtype=torch.int16).to(p.device)
+            for p in batch.params
+        ]
+    return batch
+
+
+NARROW = [
+    *({"state_dtype": kind, "averaging": z} for kind in ("bf16", "int8") for z in (False, True)),
+    {"rounding": "compensated"},
+    {"rounding": "stochastic"},
+    {"rounding": "compensated", "state_dtype": "int8", "averaging": True, "constraint": BOX},
+    {"rounding": "stochastic", "state_dtype": "int8", "adaptive": False},
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("options", NARROW, ids=str)
+@everywhere
+def test_what_is_stored_in_few_bits_is_stored_alike(options, dtype, device):
+    """To the bit, with steps of size zero: else a last digit of a root would tip roundings."""
+    recipe = replace(PLAIN, **options)
+    shapes = [(), (3,), (255,), (257,), (1025,), (5, 300), (0,)]
+    batch = narrowed(batch_of(shapes, dtype, device, recipe), recipe)
+    other = twin(batch)
+    rng = np.random.default_rng(1)
+    for step in (1, 2, 3):
+        at = numbers(recipe, step)._replace(alpha=0.0, eta=0.0)
+        triton.step(batch, at, recipe)
+        eager.step(other, at, recipe)
+        for x, y in zip(batch.stored(), other.stored(), strict=True):
+            assert x.dtype == y.dtype
+            torch.testing.assert_close(x, y, rtol=0, atol=0)
+        for mine, others in zip(batch.grads, other.grads, strict=True):
+            fresh = random(rng, mine.shape, mine.dtype, device)
+            mine.copy_(fresh)
+            others.copy_(fresh)
+
+
+@pytest.mark.parametrize("options", NARROW, ids=str)
+@everywhere
+def test_steps_with_few_bits_are_alike(options, device):
+    recipe = replace(PLAIN, **options)
+    batch = narrowed(batch_of([(3, 700)], torch.bfloat16, device, recipe), recipe)
+    other = twin(batch)
+    for step in (1, 2, 3):
+        triton.step(batch, numbers(recipe, step), recipe)
+        eager.step(other, numbers(recipe, step), recipe)
+    assert (batch.params[0].double() - other.params[0].double()).abs().mean() < 1e-4
+    v, others = (
+        (
+            narrow.read(
+                x.squares[0], x.square_scales[0] if x.square_scales else None, torch.float32
+            )
+            for x in (batch, other)
+        )
+        if recipe.adaptive
+        else (torch.zeros(1), torch.zeros(1))
+    )
+    assert torch.equal(v, others)  # no root is in them
+
+
+@everywhere
+def test_noise_comes_from_the_clock_on_the_device_too(device):
+    recipe = replace(PLAIN, state_dtype="int8", rounding="stochastic")
+    batch = narrowed(batch_of([(700,)], torch.bfloat16, device, recipe), recipe)
+    other = twin(batch)
+    at = numbers(recipe, 3)
+    clock = torch.tensor(3, device=device)
+    tensors = {
+        n: torch.tensor(float(x), dtype=torch.float64, device=device)
+        for n, x in at._asdict().items()
+        if isinstance(x, float)
+    }
+    triton.step(batch, at, recipe)
+    triton.step(other, at._replace(**tensors, step=clock), recipe)
+    for x, y in zip(batch.stored(), other.stored(), strict=True):
+        assert torch.equal(x, y)
 
 
 @everywhere

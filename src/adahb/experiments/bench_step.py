@@ -38,10 +38,10 @@ Shapes: TypeAlias = list[tuple[int, ...]]
 Maker: TypeAlias = Callable[[list[Tensor]], Any]
 
 _YARDSTICK = "torch Adam fused"
-_PEERS = (
-    ("schedulefree", "AdamWScheduleFree"),
-    ("heavyball", "ForeachAdamW"),
-    ("pytorch_optimizer", "AdaBelief"),
+_PEERS: tuple[tuple[str, str, Json], ...] = (
+    ("schedulefree", "AdamWScheduleFree", {}),
+    ("heavyball", "AdamW", {"consume_grad": False}),
+    ("pytorch_optimizer", "AdaBelief", {}),
 )
 """Measured where they are installed."""
 _BURST = 0.02
@@ -135,7 +135,7 @@ def resnet18() -> Shapes:
     return [*shapes, (1000, 512), (1000,)]
 
 
-def contenders() -> dict[str, tuple[Maker, int | None]]:
+def contenders(device: str) -> dict[str, tuple[Maker, int | None]]:
     """Makers of the optimizers, each with the bytes a step must move for a float32 parameter."""
     kernels: dict[str, Json] = {
         "": {},
@@ -147,13 +147,17 @@ def contenders() -> dict[str, tuple[Maker, int | None]]:
     for name, options in kernels.items():
         made[f"AdaHB{name}"] = _maker(AdaHB, options), 28
         made[f"HB{name}"] = _maker(HB, options), 20
+    if device == "cuda":  # on a CPU what is narrow is for small memory, not for speed
+        made["AdaHB bf16"] = _maker(AdaHB, {"state_dtype": "bf16"}), 20
+        made["AdaHB int8"] = _maker(AdaHB, {"state_dtype": "int8"}), 16
+        made["AdaHB compensated"] = _maker(AdaHB, {"rounding": "compensated"}), 32
     made[_YARDSTICK] = _maker(torch.optim.Adam, {"fused": True}), 28
     made["torch Adam foreach"] = _maker(torch.optim.Adam, {"foreach": True}), 28
     momentum = {"momentum": 0.9, "fused": True}
     made["torch SGD momentum fused"] = _maker(torch.optim.SGD, momentum), 20
-    for module, cls in _PEERS:
+    for module, cls, options in _PEERS:
         try:
-            made[f"{module} {cls}"] = _maker(getattr(import_module(module), cls), {}), None
+            made[f"{module} {cls}"] = _maker(getattr(import_module(module), cls), options), None
         except (ImportError, AttributeError):
             continue
     return made
@@ -183,7 +187,7 @@ def _case(name: str, shapes: Shapes, device: str, repeats: int, scale: float) ->
     count = sum(p.numel() for p in params)
     ready = {"copy": _copy(device, scale)}
     failed = {}
-    for title, (make, moved) in contenders().items():
+    for title, (make, moved) in contenders(device).items():
         try:
             ready[title] = _started(make, params, device, None if moved is None else moved * count)
         except Exception as error:  # a peer that cannot run here is no reason to stop
@@ -312,7 +316,7 @@ def _state_bytes(optimizer: Any) -> int:
 
 def _machine(device: str) -> Json:
     versions: dict[str, str | None] = {}
-    for name in ("adahb", "torch", "triton", "numpy", "numba", *(peer for peer, _ in _PEERS)):
+    for name in ("adahb", "torch", "triton", "numpy", "numba", *(peer for peer, *_ in _PEERS)):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

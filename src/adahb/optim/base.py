@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adahb import _checks as check
-from adahb.optim import dispatch
+from adahb.optim import dispatch, narrow, scaling
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
+from adahb.optim.numbers import learning_rate, numbers
 from adahb.optim.options import Group
 from adahb.optim.plan import Plan, parted
-from adahb.optim.update import Batch, Numbers, Recipe
+from adahb.optim.update import STATES, Batch, Numbers, Recipe
 from adahb.schedules import PSG, Adaptive, HBConstant, Schedule
 
 Form = Literal["averaging", "paper"]
@@ -32,6 +32,9 @@ class HeavyBall(Optimizer):
     Parameters that have made all their steps together share one clock, a tensor, and are updated in
     one call of a kernel.  A parameter without a gradient stands still, and its clock with it.
     """
+
+    _step_supports_amp_scaling = True
+    """Tells GradScaler that the step divides by its scale, and skips itself on overflow."""
 
     _partings = 0
     """How often parameters that shared a clock have parted; a compiled step is valid for one."""
@@ -81,20 +84,43 @@ class HeavyBall(Optimizer):
         return loss
 
     def _step(self, group: Group) -> None:
+        if scaling.is_refused(self, group):
+            return
         plan = self._same_plan(group) or self._new_plan(group)
         if self._partings < 0 or not plan.clocks:  # read, so that a compiled step depends on it
             return
-        on_device = group["capturable"] or torch.compiler.is_compiling()
-        lr = _learning_rate(group, on_device)
-        if not (on_device and isinstance(lr, Tensor)) and not lr > 0:
-            return
-        numbers = []
-        for clock in plan.clocks:
-            clock.add_((lr > 0).to(clock.device) if on_device and isinstance(lr, Tensor) else 1)
-            numbers.append(_numbers(plan.schedule, lr, clock if on_device else int(clock)))
-        for batch, which in plan.batches:
-            at = numbers[which]
-            dispatch.kernel(group, batch, at)(batch, at, plan.recipe)
+        on_device = plan.clocks[0].is_cuda or group["capturable"] or torch.compiler.is_compiling()
+        lr = learning_rate(group, on_device)
+        if (on_device and isinstance(lr, Tensor)) or lr > 0:
+            tick = self._tick_on_device if on_device else self._tick
+            ready = [tick(plan, place, lr) for place in range(len(plan.clocks))]
+            for batch, which in plan.batches:
+                at = ready[which]
+                dispatch.kernel(group, batch, at)(batch, at, plan.recipe)
+        plan.drop_gradients()
+
+    def _tick(self, plan: Plan, place: int, lr: float | Tensor) -> Numbers:
+        """Let a clock go on, and say what the step is made of."""
+        step = int(plan.clocks[place].add_(1))
+        if isinstance(lr, Tensor):  # it has a graph
+            at = numbers(plan.schedule, lr, step)
+        else:
+            at = plan.numbers(place, lr, step)
+        scale = scaling.grad_scale(self)
+        return at if scale is None else at._replace(grad_scale=scale)
+
+    def _tick_on_device(self, plan: Plan, place: int, lr: float | Tensor) -> Numbers:
+        """The same where nothing is known on the host, not even whether the step counts."""
+        clock, found = plan.clocks[place], scaling.overflowed(self)
+        live = None
+        if isinstance(lr, Tensor):
+            live = (lr > 0).to(clock.device)
+        if found is not None:
+            sound = (found.reshape(()) == 0).to(clock.device)
+            live = sound if live is None else live & sound
+        clock.add_(1 if live is None else live)
+        at = numbers(plan.schedule, lr, clock)
+        return at._replace(live=live, grad_scale=scaling.grad_scale(self))
 
     def _same_plan(self, group: Group) -> Plan | None:
         """The plan of the step before, if all it rests on is still so: then only gradients are new.
@@ -115,17 +141,8 @@ class HeavyBall(Optimizer):
         clocks: list[Tensor] = []
         clock_of: list[int] = []
         batch_of: list[int] = []
-        self._init_group(
-            group,
-            every.params,
-            every.grads,
-            every.buffers,
-            every.squares,
-            every.averages,
-            clocks,
-            clock_of,
-            batch_of,
-        )
+        states = [getattr(every, name) for name in STATES]
+        self._init_group(group, every.params, every.grads, clocks, clock_of, batch_of, *states)
         batches, members = parted(every, clock_of, batch_of)
         plan = Plan(self._schedule(group), self._recipe(group), clocks, batches, members)
         if not torch.compiler.is_compiling():
@@ -148,6 +165,8 @@ class HeavyBall(Optimizer):
             decoupled=group["decoupled_weight_decay"],
             constraint=group["constraint"],
             metric=group.get("projection") == "metric",
+            rounding="nearest" if group["differentiable"] else group["rounding"],
+            state_dtype=group["state_dtype"],
         )
 
     def _init_group(
@@ -155,22 +174,20 @@ class HeavyBall(Optimizer):
         group: Group,
         params: list[Tensor],
         grads: list[Tensor],
-        buffers: list[Tensor],
-        squares: list[Tensor],
-        averages: list[Tensor],
         clocks: list[Tensor],
         clock_of: list[int],
         batch_of: list[int],
+        *states: list[Tensor | None],
     ) -> None:
         """Fill the lists with what has a gradient, creating states; clocks without repetition.
 
-        ``clock_of`` and ``batch_of`` number each parameter's clock and batch.  torch.compile runs a
-        method of this name while it traces, and can follow flat lists only: that is how a compiled
-        step finds its state in place, however often it is called.
+        ``states`` are the columns of `update.STATES`, with None for what is not kept.  ``clock_of``
+        and ``batch_of`` number each parameter's clock and batch.  torch.compile runs a method of
+        this name while it traces, and can follow flat lists only: that is how a compiled step finds
+        its state in place, however often it is called.
         """
         allowed.check_cycled_momentum(group, self.defaults.get("momentum"))
         recipe = self._recipe(group)
-        names = kept.keys(recipe)
         fresh: dict[torch.device, Tensor] = {}
         waiting: set[int] = set()
         places: dict[int, int] = {}
@@ -184,16 +201,19 @@ class HeavyBall(Optimizer):
             if not state:
                 if recipe.constraint is not None and not recipe.extrapolates:
                     allowed.start_inside(p, recipe.constraint)
-                device = kept.clock_device(p, group)
+                device = scaling.clock_device(self, p, group)
                 if device not in fresh:
                     fresh[device] = torch.zeros((), dtype=torch.int64, device=device)
                 state.update(kept.start(p, fresh[device], group, recipe))
+            names = kept.names(recipe, p.dtype)
             try:
-                clock, buffer, *rest = [state[name] for name in names]
+                clock = state[kept.CLOCK]
+                found = [None if name is None else state[name] for name in names]
             except KeyError as missing:
                 raise ValueError(
-                    "form, constraint (None or a set) and momentum (None or a number) must stay "
-                    f"what they were when the state was created: it has no {missing}"
+                    "form, constraint (None or a set), momentum (None or a number), rounding and "
+                    "state_dtype must stay what they were when the state was created: it has no "
+                    f"{missing}"
                 ) from None
             place = places.setdefault(id(clock), len(places))
             if place == len(clocks):
@@ -202,11 +222,8 @@ class HeavyBall(Optimizer):
             batch_of.append(batches.setdefault((place, p.device, p.dtype), len(batches)))
             params.append(p)
             grads.append(p.grad)
-            buffers.append(buffer)
-            if recipe.adaptive:
-                squares.append(rest[0])
-            if recipe.keeps_average:
-                averages.append(rest[-1])
+            for column, tensor in zip(states, found, strict=True):
+                column.append(tensor)
         for place, clock in enumerate(clocks):
             if id(clock) in waiting:
                 clocks[place] = clock.clone()
@@ -245,7 +262,8 @@ class HeavyBall(Optimizer):
             if kept.AVERAGE in state:
                 yield p, state[kept.AVERAGE]
             elif schedule.extrapolates and state:
-                yield p, p - schedule(int(state[kept.CLOCK]) + 1).beta1 * state[kept.U]
+                u = narrow.read(state[kept.U], state.get(kept.U + kept.SCALE), p.dtype)
+                yield p, p - schedule(int(state[kept.CLOCK]) + 1).beta1 * u
 
     # ---------------------------------------------------------------- saving and loading
 
@@ -272,7 +290,7 @@ class HeavyBall(Optimizer):
         def restore(_: Optimizer) -> None:
             clocks: dict[Any, Tensor] = {}
             for p, state, group in self._entries(saved):
-                self.state[p] = kept.restored(p, state, group, clocks)
+                self.state[p] = kept.restored(p, state, group, self._recipe(group), clocks)
             self._partings += 1
 
         before = self.register_load_state_dict_pre_hook(take)
@@ -289,35 +307,3 @@ class HeavyBall(Optimizer):
             for p, name in zip(own["params"], group["params"], strict=False):
                 if saved["state"].get(name):
                     yield p, saved["state"][name], group
-
-
-def _learning_rate(group: Group, on_device: bool) -> float | Tensor:
-    """The learning rate: a float64 on its device where it must not be waited for or has a graph."""
-    lr = group["lr"]
-    if isinstance(lr, Tensor):
-        if on_device or group["differentiable"]:
-            return lr.reshape(()).double()
-        lr = lr.item()
-    return check.number("lr", lr, at_least=0)
-
-
-def _numbers(schedule: Schedule, lr: float | Tensor, step: int | Tensor) -> Numbers:
-    """The schedule's coefficients at a step, times the learning rate where it belongs."""
-    live = None
-    if isinstance(step, Tensor):
-        if isinstance(lr, Tensor):
-            lr = lr.to(step.device)
-            live = lr > 0
-        step = step.double().clamp(min=1.0)  # a clock that has not started yields unused numbers
-    at = schedule(step)
-    return Numbers(
-        alpha=lr * at.alpha,
-        beta1=at.beta1,
-        eta=lr * at.eta,
-        c=at.c,
-        beta2=at.beta2,
-        delta=at.delta,
-        beta1_next=schedule(step + 1).beta1 if schedule.extrapolates else at.beta1,
-        share=1.0 / step,
-        live=live,
-    )

@@ -28,23 +28,33 @@ CALLS = 15_000
 
 
 def kernel(group: dict[str, Any], batch: Batch, at: Numbers) -> Kernel:
-    """The fastest kernel that can make the step, or the one that the group asks for."""
-    fused_on_gpu = batch.params[0].is_cuda and _fused_on_gpu(group)
-    if at.grad_scale is not None and not fused_on_gpu:
-        return _unscaled(kernel(group, batch, at._replace(grad_scale=None)))
-    on_device = any(isinstance(number, Tensor) for number in at)
-    if fused_on_gpu:
+    """The fastest kernel that can make the step, or the one that the group asks for.
+
+    What was chosen once serves a batch as long as it is used: a group with other options makes new
+    ones.
+    """
+    on_device = isinstance(at.alpha, Tensor)
+    if torch.compiler.is_compiling():
+        return _unscaled(_unfused(group, batch, on_device))
+    known: Kernel | None = batch.memo.get(on_device)
+    if known is None:
+        known = batch.memo[on_device] = _choose(group, batch, on_device)
+    return known
+
+
+def _choose(group: dict[str, Any], batch: Batch, on_device: bool) -> Kernel:
+    if batch.params[0].is_cuda and _fused_on_gpu(group):
         return _compiled(group, triton, on_device)
     on_host = all(p.device.type == "cpu" for p in batch.params)
     if on_host and not on_device and not group["differentiable"] and _fused_on_cpu(group, batch):
-        return _compiled(group, cpu, on_device)
-    if on_host and on_device and group["fused"] and not torch.compiler.is_compiling():
+        return _unscaled(_compiled(group, cpu, on_device))
+    if on_host and on_device and group["fused"]:
         _say_once("the numbers of the step are tensors, as capturable=True makes them")
-    return _unfused(group, batch, on_device)
+    return _unscaled(_unfused(group, batch, on_device))
 
 
 def _fused_on_gpu(group: dict[str, Any]) -> bool:
-    if group["differentiable"] or torch.compiler.is_compiling():
+    if group["differentiable"]:
         return False
     return bool(group["fused"]) or (group["fused"] is None and group["foreach"] is None)
 
@@ -74,11 +84,17 @@ def _unscaled(kernel: Kernel) -> Kernel:
 
     def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
         if at.grad_scale is not None:
-            batch = replace(batch, grads=[g / at.grad_scale for g in batch.grads])
+            scale = at.grad_scale
+            batch = replace(batch, grads=[_divided(g, scale) for g in batch.grads])
             at = at._replace(grad_scale=None)
         kernel(batch, at, recipe)
 
     return step
+
+
+def _divided(g: Tensor, scale: Tensor) -> Tensor:
+    """A gradient over its scale, in float32 at least: half precision would lose the smallest."""
+    return g.to(torch.promote_types(g.dtype, torch.float32)) / scale.to(g.device)
 
 
 def _unfused(group: dict[str, Any], batch: Batch, on_device: bool) -> Kernel:

@@ -17,6 +17,10 @@ SCHEDULER_KEYS = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_moment
 """What torch's learning-rate schedulers write into groups."""
 
 _CHOICES = {"form": ("averaging", "paper"), "projection": ("metric", "euclidean")}
+_OPTIONAL = {
+    "rounding": ("compensated", "stochastic", "nearest"),
+    "state_dtype": ("bf16", "int8"),
+}
 _SWITCHES = ("maximize", "decoupled_weight_decay", "capturable", "differentiable")
 
 
@@ -38,6 +42,9 @@ def check_values(group: Group) -> None:
     for name, choices in _CHOICES.items():
         if name in group:
             check.choice(name, group[name], choices)
+    for name, narrow in _OPTIONAL.items():
+        if group[name] is not None:
+            check.choice(name, group[name], narrow)
     for name in _SWITCHES:
         _check_among(name, group[name], (True, False))
     for name in ("foreach", "fused"):
@@ -46,10 +53,24 @@ def check_values(group: Group) -> None:
         raise ValueError("foreach and fused must not both be True")
     if group["differentiable"] and (group["foreach"] or group["fused"]):
         raise ValueError("differentiable=True must go without foreach=True and fused=True")
+    _check_narrow(group)
     if group.get("momentum") is not None:
         check.number("momentum", group["momentum"], at_least=0, below=1)
         if group["power"]:
             raise ValueError(f"power must be 0 with constant momentum, got {group['power']!r}")
+
+
+def _check_narrow(group: Group) -> None:
+    """Refuse to round where derivatives or complex numbers are asked for."""
+    state_dtype, rounding = group["state_dtype"], group["rounding"]
+    if group["differentiable"] and (state_dtype or rounding in ("compensated", "stochastic")):
+        raise ValueError(
+            "differentiable=True must go without state_dtype and with rounding None or 'nearest', "
+            f"for rounding has no derivative, got {state_dtype!r} and {rounding!r}"
+        )
+    for p in group["params"]:
+        if state_dtype and torch.is_complex(p):
+            raise TypeError(f"state_dtype={state_dtype!r} needs real parameters, got {p.dtype}")
 
 
 def check_constraint(group: Group) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from adahb.optim.numbers import numbers
 from adahb.optim.options import Group
-from adahb.optim.update import Batch, Recipe
+from adahb.optim.update import STATES, Batch, Numbers, Recipe
 from adahb.schedules import Schedule
 
 if TYPE_CHECKING:
     from adahb.optim.base import HeavyBall
+
+_layout: Callable[[Tensor], torch.layout] = attrgetter("layout")
 
 
 @dataclass
@@ -31,15 +35,20 @@ class Plan:
     """The numbers of each batch's parameters in the group."""
     params: list[Tensor] = field(default_factory=list)
     _group: Group | None = None
-    _options: tuple[Any, ...] = ()
+    _options: Callable[[Group], tuple[Any, ...]] = field(default=lambda _: ())
+    """Takes from a group all options but the learning rate, which may change at every step."""
+    _chosen: tuple[Any, ...] = ()
     _states: list[Group] = field(default_factory=list)
     _held: list[Any] = field(default_factory=list)
     _known: tuple[int, int] = (0, 0)
+    _numbers: dict[int, tuple[tuple[float, int, int], Numbers]] = field(default_factory=dict)
+    """By the number of the clock, the last ones, and of what they were made."""
 
     def remember(self, group: Group, optimizer: HeavyBall) -> None:
         """Note all that the plan rests on; every parameter of the group has a gradient."""
         self.params = list(group["params"])
-        self._group, self._options = group, _options(group)
+        self._group, self._options = group, itemgetter(*set(optimizer.defaults) - {"lr"})
+        self._chosen = self._options(group)
         self._states = [optimizer.state[p] for p in self.params]
         self._held = list(chain.from_iterable(map(dict.values, self._states)))
         self._known = optimizer._partings, len(optimizer.state)
@@ -49,7 +58,7 @@ class Plan:
         return (
             self._group is group
             and self._known == (optimizer._partings, len(optimizer.state))
-            and self._options == _options(group)
+            and self._chosen == self._options(group)
             and len(self.params) == len(group["params"])
             and all(map(is_, self.params, group["params"]))
             and sum(map(len, self._states)) == len(self._held)
@@ -57,15 +66,25 @@ class Plan:
         )
 
     def take(self, grads: list[Any]) -> None:
-        """Put the gradients of this step in place of the last one's."""
-        grads = [_dense(grad) for grad in grads]
+        """Put the gradients of this step into the batches."""
+        if {*map(_layout, grads)} != {torch.strided}:
+            grads = [_dense(grad) for grad in grads]
         for (batch, _), chosen in zip(self.batches, self.members, strict=True):
             batch.grads = grads if len(chosen) == len(grads) else [grads[i] for i in chosen]
 
+    def drop_gradients(self) -> None:
+        """Let go of the gradients, whose memory the next backward pass may need."""
+        for batch, _ in self.batches:
+            batch.grads = []
 
-def _options(group: Group) -> tuple[Any, ...]:
-    """All options but the learning rate, which changes from step to step."""
-    return tuple(item for item in group.items() if item[0] not in ("params", "lr"))
+    def numbers(self, place: int, lr: float, step: int) -> Numbers:
+        """The numbers of a step on one of the clocks, made again only where they have changed."""
+        tick = self.schedule.tick
+        key = lr, (step - 1) // tick, step // tick  # the latter because NAG looks a step ahead
+        known = self._numbers.get(place)
+        if known is None or known[0] != key:
+            self._numbers[place] = known = key, numbers(self.schedule, lr, step)
+        return known[1].at_step(step) if self.recipe.counts_steps else known[1]
 
 
 def parted(
@@ -75,18 +94,14 @@ def parted(
     every.grads = [_dense(grad) for grad in every.grads]
     if not batch_of:
         return [], []
-    if max(batch_of) == 0:
-        return [(every, 0)], [list(range(len(batch_of)))]
     batches, members = [], []
     for number in range(max(batch_of) + 1):
         chosen = [i for i, other in enumerate(batch_of) if other == number]
-        batch = Batch(
-            params=[every.params[i] for i in chosen],
-            grads=[every.grads[i] for i in chosen],
-            buffers=[every.buffers[i] for i in chosen],
-            squares=[every.squares[i] for i in chosen] if every.squares else [],
-            averages=[every.averages[i] for i in chosen] if every.averages else [],
-        )
+        batch = Batch([every.params[i] for i in chosen], [every.grads[i] for i in chosen])
+        for name in STATES:
+            column = getattr(every, name)
+            if column[chosen[0]] is not None:
+                setattr(batch, name, [column[i] for i in chosen])
         batches.append((batch, clock_of[chosen[0]]))
         members.append(chosen)
     return batches, members

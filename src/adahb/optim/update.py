@@ -21,14 +21,19 @@ they are applied as v + (1 - β2)(|g|² - v) and u - (1 - β1) u: rounded to flo
 would be wrong by a thousandth of 1 - β2 at t = 3000.  And what P adds to u is computed in float64,
 for u adds up over t steps whatever error of the size of w's rounding is in it.
 
-A batch is of one device and one dtype.  Parameters in half precision have states in float32, and
-the arithmetic is float32 too; gradients are dense, and are never written to.
+A batch is of one device and one dtype.  Arithmetic is in the dtype of the parameters, but float32
+where they are in half precision, and float64 where float32 is compensated.  States are kept in
+float32, or float64 beside such parameters, unless they are asked to be narrow.  How the results are
+rounded to what is stored is said in `adahb.optim.narrow`.  Gradients are dense, and are never
+written to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
@@ -38,7 +43,10 @@ if TYPE_CHECKING:
     from adahb.sets import ConvexSet
 
 HALF = (torch.float16, torch.bfloat16)
-"""Dtypes too coarse to hold a state."""
+"""Dtypes too coarse to be computed with."""
+
+Rounding = Literal["compensated", "stochastic", "nearest"]
+StateDtype = Literal["bf16", "int8"]
 
 
 class Numbers(NamedTuple):
@@ -54,10 +62,20 @@ class Numbers(NamedTuple):
     """Momentum of the step after, at which NAG takes its next gradient."""
     share: float | Tensor
     """1/k, the weight of the newest iterate in the average."""
+    step: int | Tensor = 0
+    """k, of which the noise of stochastic rounding is made."""
     live: Tensor | None = None
     """Whether anything at all may change, decided on the device; None means yes."""
     grad_scale: Tensor | None = None
     """What the gradients are to be divided by, a number on their device; None is 1."""
+
+    def at_step(self, step: int) -> Numbers:
+        """The same coefficients at another step."""
+        return self._replace(share=1.0 / step, step=step)
+
+
+COEFFICIENTS = 8
+"""How many of the numbers of a step are coefficients."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +92,35 @@ class Recipe:
     decoupled: bool
     constraint: ConvexSet | None
     metric: bool
+    rounding: Rounding | None = None
+    """How parameters are rounded; None is compensated where they are in half precision."""
+    state_dtype: StateDtype | None = None
+
+    @property
+    def counts_steps(self) -> bool:
+        """The number of the step matters, not only its coefficients."""
+        return self.keeps_average or self.state_dtype is not None or self.rounding == "stochastic"
+
+    @property
+    def offset(self) -> bool:
+        """The buffer holds z - w, for which fewer digits do than for z."""
+        narrow = self.state_dtype is not None or self.rounding == "compensated"
+        return self.averaging and narrow
+
+    def compensates(self, dtype: torch.dtype) -> bool:
+        """Whether parameters of this dtype have low digits beside them."""
+        wanted = dtype in HALF if self.rounding is None else self.rounding == "compensated"
+        return wanted and dtype in (*HALF, torch.float32)
+
+    def randomises(self, dtype: torch.dtype) -> bool:
+        """Whether parameters of this dtype are rounded stochastically."""
+        return self.rounding == "stochastic" and dtype in HALF
+
+    def arithmetic(self, dtype: torch.dtype) -> torch.dtype:
+        """What is computed with for parameters of a dtype."""
+        if dtype in HALF:
+            return torch.float32
+        return torch.float64 if self.compensates(dtype) else dtype
 
 
 @dataclass
@@ -83,11 +130,29 @@ class Batch:
     params: list[Tensor] = field(default_factory=list)
     grads: list[Tensor] = field(default_factory=list)
     buffers: list[Tensor] = field(default_factory=list)
-    """u = w - w₋, or z in the averaging form."""
+    """u = w - w₋, or in the averaging form z, or z - w: see `Recipe.offset`."""
     squares: list[Tensor] = field(default_factory=list)
     """v; empty where the method is not adaptive."""
     averages: list[Tensor] = field(default_factory=list)
     """The running averages; empty where none is kept."""
-    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    lows: list[Tensor] = field(default_factory=list)
+    """The low digits of the parameters; empty where they are not compensated."""
+    buffer_scales: list[Tensor] = field(default_factory=list)
+    """Scales of the buffers; empty where those are not in blocks."""
+    square_scales: list[Tensor] = field(default_factory=list)
+    """The same for v."""
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What a kernel remembers of these tensors.  In a batch that is used again, gradients may be
     other tensors, and parameters may have moved in memory; the states must be the same."""
+
+    def states(self) -> dict[str, list[Tensor]]:
+        """What is stored beside the parameters, by the names of the fields."""
+        return {name: getattr(self, name) for name in STATES if getattr(self, name)}
+
+    def stored(self) -> Iterator[Tensor]:
+        """All that a step writes to."""
+        return chain(self.params, *self.states().values())
+
+
+STATES = ("buffers", "squares", "averages", "lows", "buffer_scales", "square_scales")
+"""The fields of a batch that hold state."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from adahb import schedules
 from adahb.optim.base import Form, HeavyBall, Projection
 from adahb.optim.options import Group
+from adahb.optim.update import Rounding, StateDtype
 from adahb.schedules import Schedule
 from adahb.sets import ConvexSet
 
@@ -52,6 +53,11 @@ class AdaHB(HeavyBall):
         fused: A compiled kernel; None decides by device.
         capturable: Keep the clock on the device, for CUDA graphs.
         differentiable: Let autograd run through the step.
+        rounding: How parameters are rounded: "compensated" keeps the digits that they have no room
+            for, 2 bytes each; "stochastic" rounds half precision at random, right in the mean;
+            "nearest" loses small updates. None compensates half precision, and nothing else.
+        state_dtype: "bf16" or "int8" (in blocks of 256, about 1 byte a number) for the buffer and
+            the second moment; None is float32, or float64 for float64.
     """
 
     def __init__(
@@ -74,6 +80,8 @@ class AdaHB(HeavyBall):
         fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        rounding: Rounding | None = None,
+        state_dtype: StateDtype | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -92,6 +100,8 @@ class AdaHB(HeavyBall):
             "fused": fused,
             "capturable": capturable,
             "differentiable": differentiable,
+            "rounding": rounding,
+            "state_dtype": state_dtype,
         }
         super().__init__(params, defaults)
 
@@ -132,6 +142,8 @@ class HB(HeavyBall):
         fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        rounding: Rounding | None = None,
+        state_dtype: StateDtype | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -147,6 +159,8 @@ class HB(HeavyBall):
             "fused": fused,
             "capturable": capturable,
             "differentiable": differentiable,
+            "rounding": rounding,
+            "state_dtype": state_dtype,
         }
         super().__init__(params, defaults)
 
@@ -174,6 +188,8 @@ class _Memoryless(HeavyBall):
         fused: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        rounding: Rounding | None = None,
+        state_dtype: StateDtype | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -186,6 +202,8 @@ class _Memoryless(HeavyBall):
             "fused": fused,
             "capturable": capturable,
             "differentiable": differentiable,
+            "rounding": rounding,
+            "state_dtype": state_dtype,
         }
         super().__init__(params, defaults)
 

@@ -45,6 +45,10 @@ def supports(batch: Batch, recipe: Recipe) -> str | None:
         return "NUMBA_DISABLE_JIT is set"
     if recipe.constraint is not None and interval(recipe.constraint) is None:
         return f"constraint={recipe.constraint!r} does not bound all elements by the same numbers"
+    if recipe.state_dtype is not None:
+        return f"state_dtype={recipe.state_dtype!r} is narrower than it computes with"
+    if batch.lows or recipe.offset:
+        return f"rounding={recipe.rounding!r} keeps digits that it knows nothing of"
     shapes = [p.shape for p in batch.params]
     dtypes = [p.dtype for p in batch.params]
     for dtype in set(dtypes) - set(DTYPES):

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
 def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
     """Update every parameter of the batch in place."""
-    wide = widened(batch)
-    states = [wide.params, wide.buffers, wide.squares, wide.averages]
+    before = [] if at.live is None else [x.clone() for x in batch.stored()]
+    wide = widened(batch, recipe)
     for i, w in enumerate(wide.params):
-        touched = [tensors[i] for tensors in states if tensors]
-        before = [] if at.live is None else [x.clone() for x in touched]
         v = wide.squares[i] if recipe.adaptive else None
         d, v_hat = _direction(w, wide.grads[i], v, at, recipe)
         if recipe.keeps_average:
@@ -34,10 +32,10 @@ def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
             _move_y(w, wide.buffers[i], d, v_hat, at, recipe)
         else:
             _move_w(w, wide.buffers[i], d, v_hat, at, recipe)
-        if at.live is not None:
-            for x, old in zip(touched, before, strict=True):
-                x.copy_(torch.where(at.live, x, old))
-    copy_back(wide, batch)
+    copy_back(wide, batch, at, recipe)
+    if at.live is not None:
+        for x, old in zip(batch.stored(), before, strict=True):
+            x.copy_(torch.where(at.live, x, old))
 
 
 def _direction(

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
     """Update every parameter of the batch in place; the numbers must be floats."""
-    wide = widened(batch)
+    wide = widened(batch, recipe)
     _step(wide, at, recipe)
-    copy_back(wide, batch)
+    copy_back(wide, batch, at, recipe)
 
 
 def _step(batch: Batch, at: Numbers, recipe: Recipe) -> None:

@@ -37,6 +37,7 @@ from adahb.optim.kernels.triton_plan import (
     order,
     planned,
 )
+from adahb.optim.update import COEFFICIENTS
 
 if TYPE_CHECKING:
     from adahb.optim.update import Batch, Numbers, Recipe
@@ -48,6 +49,8 @@ def supports(batch: Batch, recipe: Recipe) -> str | None:
     """None if `step` can make the update, else the reason why not."""
     if recipe.constraint is not None and interval(recipe.constraint) is None:
         return f"the constraint {recipe.constraint!r} is not a box with numbers as bounds"
+    if not batch.lows and any(recipe.compensates(p.dtype) for p in batch.params[:1]):
+        return "the parameters have no low digits beside them"
     plan = planned(batch, batch.memo.get(_PLAN))
     if isinstance(plan, str):
         return plan
@@ -66,66 +69,79 @@ def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
             raise ValueError(f"the Triton kernel cannot make this update: {objection}")
     plan: Plan = batch.memo.pop(_CHECKED)
     gradients = _gradients(batch, plan)
-    bounds = None if recipe.constraint is None else interval(recipe.constraint)
-    coefficients = (
-        *(at.alpha, 1 - at.beta1, at.eta, at.c),
-        *((1 - at.beta2, at.delta) if recipe.adaptive else (0.0, 1.0)),
-        *(at.beta1_next, at.share, recipe.weight_decay),
-        *(bounds or (0.0, 0.0)),
-    )
     for launch in plan.launches:
         with _on(launch.device):
-            _run(launch, gradients, coefficients, at, recipe)
+            _run(launch, gradients, at, recipe)
     torch.autograd.graph.increment_version(batch.params)  # autograd has not seen them change
 
 
-def _run(
-    launch: Launch,
-    gradients: list[Tensor],
-    coefficients: tuple[float | Tensor, ...],
-    at: Numbers,
-    recipe: Recipe,
-) -> None:
-    kernel, types, fixed_arguments = _kernel()
+def _run(launch: Launch, gradients: list[Tensor], at: Numbers, recipe: Recipe) -> None:
     grads = gradients if launch.members is None else [gradients[i] for i in launch.members]
-    on_device = any(isinstance(number, Tensor) for number in coefficients)
-    table, aligned = _table(launch, grads, None if on_device else coefficients)
-    numbers = _stacked(coefficients, launch.device) if on_device else table
+    on_device = isinstance(at.alpha, Tensor)
+    table, aligned = _table(launch, grads, None if on_device else at, recipe)
+    numbers = _stacked(_coefficients(at, recipe), launch.device) if on_device else table
     scale = None if at.grad_scale is None else at.grad_scale.to(launch.device, torch.float32)
     live = None if at.live is None else at.live.to(launch.device, torch.int64)
-    widest = torch.float64 if torch.float64 in launch.types else torch.float32
-    choices = (
-        *(types[dtype] for dtype in (*launch.types, widest)),
+    given = recipe, scale is not None, live is not None, aligned
+    if launch.made_for != given:
+        launch.made_for, launch.choices = given, _choices(launch, *given)
+    random = recipe.state_dtype is not None or recipe.rounding == "stochastic"
+    arguments = (
+        *(numbers, table, launch.fixed, launch.blocks),
+        *(table if scale is None else scale, table if live is None else live),
+        int(at.step) & 0x7FFFFFFF if random and not on_device else 0,
+        *launch.choices,
+    )
+    compiled = launch.compiled.get(launch.choices)
+    if compiled is None:
+        kernel, grid = _kernel()[0], (launch.count, 1, 1)
+        # products are rounded before they are added, as in the other kernels: that is free here
+        made = kernel[grid](*arguments, enable_fp_fusion=False)
+        launch.compiled[launch.choices] = made if made is None else made[grid]
+    else:
+        compiled(*arguments)
+
+
+def _choices(
+    launch: Launch, recipe: Recipe, scaled: bool, skips: bool, aligned: bool
+) -> tuple[Any, ...]:
+    """The compile-time arguments."""
+    _, types, fixed_arguments = _kernel()
+    dtype = launch.types[0]
+    rounding = 1 if recipe.compensates(dtype) else 2 if recipe.randomises(dtype) else 0
+    return (
+        *(types[dtype] for dtype in (*launch.types, recipe.arithmetic(dtype))),
         *(recipe.adaptive, recipe.averaging, recipe.extrapolates, recipe.keeps_average),
         recipe.maximize,
         bool(recipe.weight_decay) and not recipe.decoupled,
         bool(recipe.weight_decay) and recipe.decoupled,
-        *(recipe.constraint is not None, scale is not None, live is not None, aligned),
+        *(recipe.constraint is not None, scaled, skips, recipe.offset, rounding, aligned),
         *fixed_arguments,
     )
-    arguments = (
-        *(numbers, table, launch.fixed, launch.blocks),
-        *(table if scale is None else scale, table if live is None else live),
-        *choices,
+
+
+def _coefficients(at: Numbers, recipe: Recipe) -> tuple[float | Tensor, ...]:
+    """What the kernel multiplies with, in its order."""
+    bounds = None if recipe.constraint is None else interval(recipe.constraint)
+    return (
+        *(at.alpha, 1 - at.beta1, at.eta, at.c),
+        *((1 - at.beta2, at.delta) if recipe.adaptive else (0.0, 1.0)),
+        *(at.beta1_next, at.share, recipe.weight_decay),
+        *(bounds or (0.0, 0.0)),
+        at.step if isinstance(at.step, Tensor) else 0.0,
     )
-    grid = (launch.count, 1, 1)
-    compiled = launch.compiled.get(choices)
-    if compiled is None:
-        # products are rounded before they are added, as in the other kernels: that is free here
-        launch.compiled[choices] = kernel[grid](*arguments, enable_fp_fusion=False)
-    else:
-        compiled[grid](*arguments)
 
 
 @cache
-def _kernel() -> tuple[Any, dict[torch.dtype, Any], tuple[int, int, int]]:
+def _kernel() -> tuple[Any, dict[torch.dtype, Any], tuple[int, int, int, int]]:
     """The kernel, Triton's names of the dtypes, and the arguments that are always the same."""
     from triton import language as tl
 
     from adahb.optim.kernels import triton_update as made
 
-    types = dict(zip(DTYPES, (tl.float64, tl.float32, tl.bfloat16, tl.float16), strict=True))
-    return made.update, types, (made.NUMBERS, made.ROW, BLOCK)
+    names = (tl.float64, tl.float32, tl.bfloat16, tl.float16, tl.int8, tl.uint8)
+    types = dict(zip(DTYPES, names, strict=True))
+    return made.update, types, (made.NUMBERS, made.ROW, made.PART, BLOCK)
 
 
 def _on(device: torch.device) -> AbstractContextManager[Any]:
@@ -148,30 +164,39 @@ def _gradients(batch: Batch, plan: Plan) -> list[Tensor]:
 
 
 def _table(
-    launch: Launch, grads: list[Tensor], coefficients: tuple[Any, ...] | None
+    launch: Launch, grads: list[Tensor], at: Numbers | None, recipe: Recipe
 ) -> tuple[Tensor, bool]:
     """Coefficients, if they are the host's, and gradients' pointers, as words on the device.
 
-    Also tells whether all pointers and sizes allow loads of 16 bytes.
+    Also tells whether all pointers and sizes allow loads of 16 bytes.  What has been uploaded is
+    used again while it is the same: within a tick, if gradients come to lie where they lay.
 
     The host memory is new each time: torch's allocator hands it out again when the copy is done.
     """
-    _, _, (first, *_) = _kernel()
+    first = _kernel()[2][0]
     capturing = is_capturing(launch.device)
-    pinned = launch.spare if capturing else None
+    addresses = list(map(Tensor.data_ptr, grads))
     on_gpu = launch.device.type == "cuda"
+    stream = torch._C._cuda_getCurrentRawStream(launch.device.index) if on_gpu else 0
+    content = at and at[:COEFFICIENTS], recipe, stream, addresses
+    if launch.table is not None and launch.uploaded == content and not capturing:
+        return launch.table, launch.table_aligned
+    pinned = launch.spare if capturing else None
     if pinned is None:
         pinned = torch.empty(first + len(grads), dtype=torch.int64, pin_memory=on_gpu)
     words = pinned.numpy()
-    words[:first].view(np.float64)[:] = 0.0 if coefficients is None else coefficients
-    words[first:] = list(map(Tensor.data_ptr, grads))
+    words[:first].view(np.float64)[:] = 0.0 if at is None else _coefficients(at, recipe)
+    words[first:] = addresses
     aligned = launch.aligned and not int(np.bitwise_or.reduce(words[first:])) % 16
     if capturing:
         launch.spare = None
         captured.append((pinned, launch))
-    elif coefficients is None and on_gpu and launch.spare is None:
+    elif at is None and on_gpu and launch.spare is None:
         launch.spare = torch.empty_like(pinned, pin_memory=True)
-    return (pinned.to(launch.device, non_blocking=True) if on_gpu else pinned), aligned
+    table = pinned.to(launch.device, non_blocking=True) if on_gpu else pinned
+    if not capturing:
+        launch.table, launch.table_aligned, launch.uploaded = table, aligned, content
+    return table, aligned
 
 
 def _stacked(coefficients: tuple[float | Tensor, ...], device: torch.device) -> Tensor:

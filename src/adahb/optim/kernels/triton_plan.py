@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,16 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from adahb.optim.update import STATES
+
 if TYPE_CHECKING:
     from adahb.optim.update import Batch
 
 BLOCK = 1024
 """Elements of a program: four times as many were measured to be half as fast on an H200."""
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (*FLOATS, torch.int8, torch.uint8)
+"""What it reads and writes; the last two are states in blocks."""
 _PLANS = 64
 """Plans remembered for batches that do not carry theirs."""
 
@@ -49,6 +54,15 @@ class Launch:
     """Kernels by their compile-time arguments: called directly, they start twice as fast."""
     spare: Tensor | None = None
     """Host memory for the pointers of a capture, in which none can be allocated."""
+    table: Tensor | None = None
+    table_aligned: bool = False
+    """What was uploaded last, and whether it allows loads of 16 bytes,"""
+    uploaded: tuple[Any, ...] = ()
+    """and of what it was made: as long as that is so, it is used again."""
+    choices: tuple[Any, ...] = ()
+    """The compile-time arguments of the last step, and"""
+    made_for: tuple[Any, ...] = ()
+    """of what they were made."""
 
 
 @dataclass
@@ -67,13 +81,14 @@ class Plan:
 
 def planned(batch: Batch, known: Plan | None = None) -> Plan | str:
     """The plan of a batch, known, remembered or made now, or why there can be none."""
+    at = list(map(Tensor.data_ptr, batch.params))
+    types = list(map(_dtype, batch.grads))
+    if known is not None and known.at == at and known.grads[0] == types:
+        return known  # parameters and states of a batch are the same, and gradients fit parameters
     strange = {*map(type, batch.params)} - {Tensor, Parameter}
     if strange:
         return f"it does not know how a {strange.pop().__name__} lies in memory"
-    grads = list(map(_dtype, batch.grads)), list(map(Tensor.numel, batch.grads))
-    at = list(map(Tensor.data_ptr, batch.params))
-    if known is not None and known.at == at and known.grads == grads:
-        return known
+    grads = types, list(map(Tensor.numel, batch.grads))
     content = _content(batch, at, grads)
     key = (len(at), *at[:1], *map(Tensor.data_ptr, batch.buffers[:1]))
     plan = _plans.get(key)
@@ -94,11 +109,11 @@ def planned(batch: Batch, known: Plan | None = None) -> Plan | str:
 
 def _content(batch: Batch, at: list[int], grads: tuple[Any, ...]) -> tuple[Any, ...]:
     """All that a plan depends on, so that a stale one is never mistaken for the batch's."""
-    states = [*batch.buffers, *batch.squares, *batch.averages]
+    states = list(chain.from_iterable(batch.states().values()))
     everything = [*batch.params, *states]
     contiguous = all(map(Tensor.is_contiguous, everything))
     return (
-        (len(at), len(batch.squares), len(batch.averages)),
+        (len(at), *batch.states()),
         at,
         list(map(Tensor.data_ptr, states)),
         list(map(Tensor.numel, everything)),
@@ -112,20 +127,27 @@ def _content(batch: Batch, at: list[int], grads: tuple[Any, ...]) -> tuple[Any, 
 def _objection(batch: Batch) -> str | None:
     if not _installed():
         return "triton is not installed"
-    states = [x for x in (batch.buffers, batch.squares, batch.averages) if x]
+    kept = batch.states()
+    states = {name: kept[name] for name in ("buffers", "squares", "averages") if name in kept}
+    scaled = {name for name in states if name[:-1] + "_scales" in kept}
     for i, p in enumerate(batch.params):
         if p.device.type != "cuda" and not (_interpreted() and p.device.type == "cpu"):
             return f"a parameter is on {p.device}, not on a CUDA device"
-        for x in (p, batch.grads[i], *(state[i] for state in states)):
-            if x.dtype not in DTYPES:
+        own = [("params", p), ("grads", batch.grads[i])]
+        for name, x in [*own, *((name, x[i]) for name, x in states.items())]:
+            if x.dtype not in (DTYPES if name in scaled else FLOATS):
                 return f"it does not compute with {x.dtype}"
             if x.device != batch.params[0].device:
                 return f"tensors are on {x.device} and on {batch.params[0].device}"
             if x.shape != p.shape:
                 return f"a parameter of shape {tuple(p.shape)} has a state of {tuple(x.shape)}"
-        if any(x.is_neg() for x in (p, *(state[i] for state in states))):
+        for low in kept.get("lows", [])[i : i + 1]:
+            if low.shape != p.shape or order(low) != order(p):
+                return f"a parameter of shape {tuple(p.shape)} has low digits of {low.shape}"
+        if any(x.is_neg() for x in (p, *(state[i] for state in states.values()))):
             return f"a parameter of shape {tuple(p.shape)} is a view that negates"
-        if not _dense(p) or (p.numel() and any(order(state[i]) != order(p) for state in states)):
+        others = [state[i] for state in states.values()]
+        if not _dense(p) or (p.numel() and any(order(x) != order(p) for x in others)):
             return (
                 f"a parameter of shape {tuple(p.shape)} and strides {p.stride()} has gaps, or a "
                 "state with other strides"
@@ -146,7 +168,7 @@ def _launches(batch: Batch) -> list[Launch]:
 
 def _laid_out(batch: Batch, types: tuple[torch.dtype, ...], members: list[int]) -> Launch:
     device = batch.params[0].device
-    lists = [batch.params, batch.buffers, batch.squares, batch.averages]
+    lists = [batch.params, *(getattr(batch, name) for name in STATES)]
     sizes = torch.tensor([batch.params[i].numel() for i in members])
     addresses = torch.tensor([[x[i].data_ptr() if x else 0 for x in lists] for i in members])
     counts = (sizes + (BLOCK - 1)) // BLOCK

@@ -1,0 +1,41 @@
+"""From learning rate, clock and schedule to the numbers of a step."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from adahb import _checks as check
+from adahb.optim.options import Group
+from adahb.optim.update import Numbers
+from adahb.schedules import Schedule
+
+
+def learning_rate(group: Group, on_device: bool) -> float | Tensor:
+    """The learning rate: a float64 on its device where it must not be waited for or has a graph."""
+    lr = group["lr"]
+    if isinstance(lr, Tensor):
+        if on_device or group["differentiable"]:
+            return lr.reshape(()).double()
+        lr = lr.item()
+    return check.number("lr", lr, at_least=0)
+
+
+def numbers(schedule: Schedule, lr: float | Tensor, step: int | Tensor) -> Numbers:
+    """The schedule's coefficients at a step, times the learning rate where it belongs."""
+    count = step
+    if isinstance(step, Tensor):
+        if isinstance(lr, Tensor):
+            lr = lr.to(step.device)
+        step = step.double().clamp(min=1.0)  # a clock that has not started yields unused numbers
+    at = schedule(step)
+    return Numbers(
+        alpha=lr * at.alpha,
+        beta1=at.beta1,
+        eta=lr * at.eta,
+        c=at.c,
+        beta2=at.beta2,
+        delta=at.delta,
+        beta1_next=schedule(step + 1).beta1 if schedule.extrapolates else at.beta1,
+        share=1.0 / step,
+        step=count,
+    )
