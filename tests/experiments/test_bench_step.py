@@ -48,7 +48,7 @@ def test_a_peer_that_fails_is_reported_and_leaves_the_gradients(monkeypatch):
     real = bench_step.contenders("cpu")
     greedy = bench_step._maker(Greedy, {}), None
     made = {"greedy": greedy, "torch Adam fused": real["torch Adam fused"]}
-    monkeypatch.setattr(bench_step, "contenders", lambda device: made)
+    monkeypatch.setattr(bench_step, "contenders", lambda _: made)
     case = bench_step.run("cpu", 1, scale=0.0005)["cases"][0]
     assert "takes the gradients away" in case["failed"]["greedy"]
     assert case["contenders"]["torch Adam fused"]["seconds"]["min"] > 0

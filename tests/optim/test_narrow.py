@@ -64,7 +64,7 @@ def test_blocks_are_right_in_the_mean(dtype):
     total, rounds = torch.zeros(700, dtype=torch.float64), 3000
     state, squares = torch.zeros(700, dtype=dtype), torch.zeros(700, dtype=torch.float64)
     scales = narrow.scales_of(state)
-    assert scales.shape == (3,)
+    assert scales.shape == (6,)
     for step in range(rounds):
         store(state, scales, x, narrow.noise(x, step))
         found = narrow.read(state, scales, torch.float32).double()
@@ -206,7 +206,7 @@ def test_memory_is_what_the_documentation_says():
     p.grad = torch.ones_like(p)
     optimizer.step()
     held = [x for x in optimizer.state[p].values() if x.ndim]
-    assert sum(x.numel() * x.element_size() for x in held) <= 2.04e6
+    assert sum(x.numel() * x.element_size() for x in held) <= 2.07e6
 
 
 @pytest.mark.parametrize(

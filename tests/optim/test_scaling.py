@@ -27,7 +27,10 @@ CASES = {
     "NAG": (NAG, {}),
     "PSG": (PSG, {}),
 }
-pytestmark = pytest.mark.filterwarnings("ignore:fused=True falls back")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:fused=True falls back"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+]
 
 
 def trained(case, device, *, scaled, dtype=torch.float32, unscaled_first=False):

@@ -26,7 +26,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-BLOCK = 256
+BLOCK = 128
 """Numbers that share a scale."""
 MARGIN = 1 + 65 / 4096
 """A block's scale over its largest number: at least (128/127)² and (256/255)⁴."""
@@ -37,6 +37,8 @@ DIGITS = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23}
 LOW_DIGITS = 16
 """Those that compensation adds."""
 
+TINY = 2.0**-125
+"""A block whose scale is smaller holds no more than which squares are positive."""
 NARROW = (torch.bfloat16, torch.int8, torch.uint8)
 """Dtypes of states that are rounded stochastically."""
 
@@ -180,8 +182,8 @@ def _write_blocks(state: Tensor, scales: Tensor, x: Tensor, word: Tensor) -> Non
         return
     padded = torch.nn.functional.pad(row, (0, -count % BLOCK))
     scales.copy_(padded.view(-1, BLOCK).abs().amax(1).float() * MARGIN)
-    each = scales.to(row.dtype).repeat_interleave(BLOCK)[:count]
-    ratio = torch.where(each > 0, row.abs() / torch.where(each > 0, each, 1.0), 0.0)
+    inverse = torch.where(scales > TINY, 1.0 / scales, 0.0).to(row.dtype)
+    ratio = row.abs() * inverse.repeat_interleave(BLOCK)[:count]
     r = _uniform(bits, row.dtype)
     if state.dtype is torch.uint8:
         a = ratio * 2.0**32

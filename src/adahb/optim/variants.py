@@ -56,7 +56,7 @@ class AdaHB(HeavyBall):
         rounding: How parameters are rounded: "compensated" keeps the digits that they have no room
             for, 2 bytes each; "stochastic" rounds half precision at random, right in the mean;
             "nearest" loses small updates. None compensates half precision, and nothing else.
-        state_dtype: "bf16" or "int8" (in blocks of 256, about 1 byte a number) for the buffer and
+        state_dtype: "bf16" or "int8" (in blocks of 128, about 1 byte a number) for the buffer and
             the second moment; None is float32, or float64 for float64.
     """
 

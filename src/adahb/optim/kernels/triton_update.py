@@ -46,7 +46,7 @@ def _constant(value: Any) -> Any:
 
 _GOLDEN, _FIRST = _constant(narrow.GOLDEN), _constant(narrow.FIRST)
 _SECOND, _OTHER = _constant(narrow.SECOND), _constant(narrow.OTHER)
-_MARGIN = _constant(narrow.MARGIN)
+_MARGIN, _TINY = _constant(narrow.MARGIN), _constant(narrow.TINY)
 
 
 @_jit
@@ -120,6 +120,16 @@ def _unit(x: tl.tensor, STORED: tl.constexpr, MORE: tl.constexpr, T: tl.constexp
 
 
 @_jit
+def _inverse(unit: tl.tensor, T: tl.constexpr) -> tl.tensor:
+    """One over a power of two: the exponent with its sign changed."""
+    if T == tl.float64:  # noqa: SIM300
+        bits = 0x7FE0000000000000 - unit.to(tl.int64, bitcast=True)
+    else:
+        bits = 0x7F000000 - unit.to(tl.int32, bitcast=True)
+    return bits.to(T, bitcast=True)
+
+
+@_jit
 def _is_finite(x: tl.tensor) -> tl.tensor:
     return x - x == 0
 
@@ -138,7 +148,7 @@ def _nearest(x: tl.tensor, STORED: tl.constexpr) -> tl.tensor:
 def _stochastic(x: tl.tensor, word: tl.tensor, STORED: tl.constexpr, T: tl.constexpr) -> tl.tensor:
     """A neighbour of x in a narrow dtype: `narrow.stochastic`."""
     unit = _unit(x, STORED, 0, T)
-    units = _over(x, unit, T)
+    units = x * _inverse(unit, T)
     below = tl.floor(units)
     up = units - below > _uniform(word, T)
     return tl.where(_is_finite(x), (below + up.to(T)) * unit, x).to(STORED)
@@ -187,8 +197,8 @@ def _ratio(
     size = tl.where(inside, tl.abs(x), 0.0)
     most = tl.max(tl.reshape(size, (BLOCK // PART, PART)), 1).to(tl.float32) * _MARGIN
     tl.store(scale_at, most, mask=has_part)
-    scale = _spread(most, PART, BLOCK).to(T)
-    return tl.where(scale > 0, _over(size, tl.where(scale > 0, scale, 1.0), T), 0.0)
+    inverse = tl.where(most > _TINY, tl.div_rn(tl.zeros_like(most) + 1.0, most), 0.0)
+    return size * _spread(inverse, PART, BLOCK).to(T)
 
 
 @_jit
@@ -208,12 +218,12 @@ def _keep(
     """Store a block of a state: `narrow.write`, or `narrow.write_positive`."""
     if STORED == tl.int8:  # noqa: SIM300
         a = _ratio(x, scale_at, inside, has_part, T, PART, BLOCK) * 16384.0
-        k = tl.floor(_root(a, T))
+        k = tl.floor(tl.sqrt(a))  # where the root is a digit off, the next line makes it good
         k = k + (a - k * k > _uniform(word, T) * (2 * k + 1)).to(T)
         x = tl.where(x < 0, -k, k)
     elif STORED == tl.uint8:  # noqa: SIM300
         a = _ratio(x, scale_at, inside, has_part, T, PART, BLOCK) * 4294967296.0
-        k = tl.floor(_root(_root(a, T), T))
+        k = tl.floor(tl.sqrt(tl.sqrt(a)))
         lower = k * k * (k * k)
         upper = (k + 1) * (k + 1) * ((k + 1) * (k + 1))
         k = k + (a - lower > _uniform(word, T) * (upper - lower)).to(T)
@@ -347,7 +357,7 @@ def update(
         tl.store(w_at, _nearest(w, W), mask=inside)
     if ROUNDING == 1:
         nearest = _nearest(w, W).to(T)
-        units = _over(w - nearest, _unit(nearest, W, 16, T), T)
+        units = (w - nearest) * _inverse(_unit(nearest, W, 16, T), T)
         low = tl.minimum(tl.maximum(tl.floor(units + 0.5), -32768.0), 32767.0)
         low = tl.where(tl.abs(units) <= 65536.0, low, 0.0)
         tl.store(low_at, low.to(tl.int16), mask=inside)
