@@ -30,7 +30,6 @@ from adahb.optim.kernels.eager import interval
 from adahb.optim.kernels.triton_plan import (
     BLOCK,
     DTYPES,
-    WARPS,
     Launch,
     Plan,
     captured,
@@ -97,7 +96,7 @@ def _run(launch: Launch, gradients: list[Tensor], at: Numbers, recipe: Recipe) -
     if compiled is None:
         kernel, grid = _kernel()[0], (launch.count, 1, 1)
         # products are rounded before they are added, as in the other kernels: that is free here
-        made = kernel[grid](*arguments, enable_fp_fusion=False, num_warps=WARPS)
+        made = kernel[grid](*arguments, enable_fp_fusion=False)
         launch.compiled[launch.choices] = made if made is None else made[grid]
     else:
         compiled(*arguments)

@@ -197,7 +197,8 @@ def _ratio(
     size = tl.where(inside, tl.abs(x), 0.0)
     most = tl.max(tl.reshape(size, (BLOCK // PART, PART)), 1).to(tl.float32) * _MARGIN
     tl.store(scale_at, most, mask=has_part)
-    inverse = tl.where(most > _TINY, tl.div_rn(tl.zeros_like(most) + 1.0, most), 0.0)
+    holds = most > _TINY
+    inverse = tl.div_rn(tl.where(holds, 1.0, 0.0), tl.where(holds, most, 1.0))
     return size * _spread(inverse, PART, BLOCK).to(T)
 
 
