@@ -21,6 +21,8 @@ CASES = {
     "AdaHB average": (AdaHB, {"tick": 2, "momentum": 0.9, "maximize": True}),
     "AdaHB tensor": (AdaHB, {"tick": 2, "weight_decay": 0.1}),
     "AdaHB l1": (AdaHB, {"tick": 2, "constraint": L1Ball(0.01)}),
+    "AdaHB int8": (AdaHB, {"tick": 2, "state_dtype": "int8"}),
+    "AdaHB compensated": (AdaHB, {"tick": 2, "rounding": "compensated"}),
     "AdaHB box": (AdaHB, {"tick": 2, "constraint": Box(-0.1, 0.1)}),
     "HB": (HB, {"tick": 1}),
     "HB paper box": (HB, {"tick": 1, "constraint": Box(-0.1, 0.1), "form": "paper"}),

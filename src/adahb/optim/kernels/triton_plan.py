@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from adahb.optim.update import Batch
 
 BLOCK = 1024
-"""Elements of a program of four warps: on an H200 the fastest, or nearly, for every kind of state."""
+"""Elements of a program of four warps: on an H200 nearly the fastest for every kind of state."""
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 DTYPES = (*FLOATS, torch.int8, torch.uint8)
 """What it reads and writes; the last two are states in blocks."""
