@@ -17,13 +17,14 @@ from adahb.experiments.store import read_json, write_whole
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": ("claims", "stuck", "rivals", "step", "projection"),
-    "docs/optimizers.md": ("digits", "rivals"),
+    "docs/optimizers.md": ("digits", "rivals", "step", "step-cpu"),
 }
 
 
 def filled(page: str, text: str, results: Path) -> str:
     """Return a page with every marked place made anew."""
     makers: dict[str, Callable[[Path], str]] = {
+        "step-cpu": _step_on_cpu,
         "claims": _claims,
         "stuck": _stuck,
         "projection": _projection,
@@ -80,29 +81,40 @@ def _rivals(results: Path) -> str:
 
 
 def _step(results: Path) -> str:
-    """AdaHB's step beside torch's fused Adam, in one run on one device."""
+    """AdaHB's step beside torch's fused Adam, in one run on a GPU, with narrow states too."""
     found = read_json(results / "step-h200.json")
-    table = []
-    for case in found["cases"]:
-        ours, adam = case["contenders"]["AdaHB"], case["contenders"]["torch Adam fused"]
-        table.append(
-            (
-                case["name"],
-                f"{1e3 * ours['seconds']['median']:.2f}",
-                f"{1e3 * adam['seconds']['median']:.2f}",
-                f"{ours['time over torch Adam fused']['median']:.2f}",
-                f"{100 * ours['copy bandwidth']:.0f} %",
-            )
+    rows = [
+        (
+            *_beside_adam(case),
+            f"{100 * case['contenders']['AdaHB']['copy bandwidth']:.0f} %",
+            *(_ratio(case, f"AdaHB {kind}") for kind in ("bf16", "int8")),
         )
+        for case in found["cases"]
+    ]
     gpu, versions = found["machine"]["gpu"], found["machine"]["versions"]
-    head = (
-        f"{gpu}, float32, torch {versions['torch']}",
-        "AdaHB, ms",
-        "Adam(fused=True), ms",
-        "ratio",
-        "of copy bandwidth",
-    )
-    return _table(head, table)
+    columns = ("of copy bandwidth", "ratio, bf16 states", "ratio, int8 states")
+    return _table((f"{gpu}, float32, torch {versions['torch']}", *_STEP, *columns), rows)
+
+
+def _step_on_cpu(results: Path) -> str:
+    """The same on a CPU."""
+    found = read_json(results / "step-cpu.json")
+    machine = found["machine"]
+    head = f"{machine['threads']} threads, float32, torch {machine['versions']['torch']}"
+    return _table((head, *_STEP), [_beside_adam(case) for case in found["cases"]])
+
+
+_STEP = ("AdaHB, ms", "Adam(fused=True), ms", "ratio")
+
+
+def _beside_adam(case: Any) -> tuple[str, ...]:
+    ours, adam = (case["contenders"][name] for name in ("AdaHB", "torch Adam fused"))
+    times = (f"{1e3 * each['seconds']['median']:.2f}" for each in (ours, adam))
+    return (case["name"], *times, _ratio(case, "AdaHB"))
+
+
+def _ratio(case: Any, contender: str) -> str:
+    return f"{case['contenders'][contender]['time over torch Adam fused']['median']:.2f}"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

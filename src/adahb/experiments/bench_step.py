@@ -44,6 +44,8 @@ _PEERS: tuple[tuple[str, str, Json], ...] = (
     ("pytorch_optimizer", "AdaBelief", {}),
 )
 """Measured where they are installed."""
+_COMPILES, _MOST_COMPILED = "heavyball", 1000
+"""The peer that compiles its step, and the most tensors for which that is waited for."""
 _BURST = 0.02
 """Seconds that a burst shall take."""
 _MOST = 1.5
@@ -188,6 +190,9 @@ def _case(name: str, shapes: Shapes, device: str, repeats: int, scale: float) ->
     ready = {"copy": _copy(device, scale)}
     failed = {}
     for title, (make, moved) in contenders(device).items():
+        if title.startswith(_COMPILES) and len(params) > _MOST_COMPILED:
+            failed[title] = f"left out: it compiles its step, for {len(params)} tensors too long"
+            continue
         try:
             ready[title] = _started(make, params, device, None if moved is None else moved * count)
         except Exception as error:  # a peer that cannot run here is no reason to stop
