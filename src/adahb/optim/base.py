@@ -17,6 +17,7 @@ from adahb import _checks as check
 from adahb.optim import dispatch
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
+from adahb.optim.kernels import graphs
 from adahb.optim.options import Group
 from adahb.optim.plan import Plan, parted
 from adahb.optim.update import Batch, Numbers, Recipe
@@ -170,6 +171,8 @@ class HeavyBall(Optimizer):
         """
         allowed.check_cycled_momentum(group, self.defaults.get("momentum"))
         recipe = self._recipe(group)
+        if recipe.constraint is not None:
+            graphs.prepare(recipe.constraint, group["params"])
         names = kept.keys(recipe)
         fresh: dict[torch.device, Tensor] = {}
         waiting: set[int] = set()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch._compile import _disable_dynamo
 
+from adahb.optim.kernels import graphs
 from adahb.optim.kernels.wide import copy_back, widened
 from adahb.sets import Box, LinfBall, NonNegative
+from adahb.sets.arrays import unseen
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,21 +93,16 @@ def _move_y(
 
 
 def project(x: Tensor, v_hat: Tensor | None, recipe: Recipe) -> Tensor:
-    """P[x], in the metric V̂ if the recipe says so; on boxes without looking at a number.
-
-    Other sets ask for sums of x on the way, for which a compiled step leaves its graph.
-    """
+    """P[x], in the metric V̂ if the recipe says so."""
     if recipe.constraint is None:
         return x
     bounds = interval(recipe.constraint)
     if bounds is not None:
         return x.clamp(*bounds)
-    return _outside_of_graphs(recipe.constraint, x, v_hat if recipe.metric else None)
-
-
-@_disable_dynamo
-def _outside_of_graphs(constraint: ConvexSet, x: Tensor, metric: Tensor | None) -> Tensor:
-    projected: Tensor = constraint.project(x, metric)
+    metric = v_hat if recipe.metric else None
+    if unseen(x):
+        return graphs.project(recipe.constraint, x, metric)
+    projected: Tensor = recipe.constraint.project(x, metric)
     return projected
 
 
@@ -123,10 +119,9 @@ def displaced(x: Tensor, by: Tensor, v_hat: Tensor | None, recipe: Recipe) -> tu
 
 def interval(constraint: ConvexSet) -> tuple[float, float] | None:
     """The bounds of every coordinate where they are two numbers and all that the set is."""
-    if isinstance(constraint, (Box, LinfBall, NonNegative)):
+    if isinstance(constraint, (Box, LinfBall, NonNegative)) and not constraint._arrays:
         lower, upper = constraint._bounds
-        if isinstance(lower, float) and isinstance(upper, float):
-            return lower, upper
+        return lower, upper
     return None
 
 
