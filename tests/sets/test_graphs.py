@@ -5,33 +5,14 @@ import pytest
 import torch
 from array_api_compat import torch as xp
 from sets.samples import NAMES, every_set
-from torch.utils._python_dispatch import TorchDispatchMode
+from sets.waiting import WithoutWaiting, as_if_captured
 
 from adahb import sets
-from adahb.sets import arrays, base, groups, thresholds
-
-WAITS = ("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "lift")
-"""Operations that bring numbers to the host, or from there: a graph can be captured with none."""
-
-
-class WithoutWaiting(TorchDispatchMode):
-    """Refuses operations that wait for a device."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.__name__
-        by_mask = name == "index.Tensor" and any(
-            t is not None and t.dtype == torch.bool for t in args[1]
-        )
-        if by_mask or "check_errors" in name or name.startswith(WAITS):
-            raise AssertionError(f"{name} waits for the device")
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture
 def in_a_graph(monkeypatch):
-    """For tensors as in a graph that is being captured, on any device."""
-    for module in (arrays, base, thresholds, groups):
-        monkeypatch.setattr(module, "unseen", torch.is_tensor)
+    as_if_captured(monkeypatch)
 
 
 def test_waiting_is_noticed():
