@@ -155,7 +155,7 @@ class ConvexSet(ABC):
         """Make the tensors of a device, which cannot be made inside a graph."""
         import torch
 
-        if self._arrays and device not in self._tensors:
+        if device not in self._tensors:
             with torch.inference_mode(mode=False):  # to be used with derivatives as well
                 self._tensors[device] = {
                     name: torch.tensor(array, device=device) for name, array in self._arrays.items()
@@ -163,10 +163,10 @@ class ConvexSet(ABC):
 
     def _own(self, name: str, x: Array, xp: Namespace) -> Array:
         """Return one of the set's arrays beside ``x``: of its kind, on its device, in its dtype."""
-        if not unseen(x):
-            if not is_torch_array(x):
-                array = self._arrays[name]
-                return like(array, x, xp) if array.dtype == np.float64 else array
+        if not unseen(x) and not is_torch_array(x):
+            array = self._arrays[name]
+            return like(array, x, xp) if array.dtype == np.float64 else array
+        if x.device not in self._tensors:
             self._prepare(x.device)
         tensor = self._tensors[x.device][name]
         return tensor.to(x.dtype) if tensor.is_floating_point() else tensor
