@@ -17,7 +17,7 @@ from adahb.experiments.store import read_json, write_whole
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": ("claims", "stuck", "rivals", "step", "projection"),
-    "docs/optimizers.md": ("digits", "rivals", "step", "step-cpu"),
+    "docs/optimizers.md": ("digits", "rivals", "forms", "step", "step-cpu"),
 }
 
 
@@ -30,6 +30,7 @@ def filled(page: str, text: str, results: Path) -> str:
         "projection": _projection,
         "digits": _digits,
         "rivals": _rivals,
+        "forms": _forms,
         "step": _step,
     }
     for name in PAGES[page]:
@@ -78,6 +79,31 @@ def _rivals(results: Path) -> str:
         for row in rows
     ]
     return _table(("optimizer", "lr", "training loss [95 %]", "test accuracy [95 %]"), table)
+
+
+def _forms(results: Path) -> str:
+    """Training loss in both forms and, where they differ, in both projections."""
+    found = read_json(results / "forms.json")
+    rows = {
+        (row["kind"], row["share"], row["projection"], row["form"]): row
+        for row in found["settings"]
+    }
+    table = []
+    for row in found["compared"]:
+        place = (row["kind"], row["share"], row["projection"])
+        pair = [rows[*place, form] for form in ("averaging", "paper")]
+        difference = row["log10_loss_of_averaging_minus_paper"]
+        table.append(
+            (
+                f"{row['kind']}, {row['share']:g}",
+                "any" if row["kind"] == "box" else row["projection"],
+                *(f"{each['log10_train_loss']['value']:.2f}" for each in pair),
+                interval(difference),
+                *(f"{each['zeros']['value']:.1%}" for each in pair),
+            )
+        )
+    head = ("set, share", "projection", "averaging", "paper", "difference [95 %]")
+    return _table((*head, "zeros, averaging", "zeros, paper"), table)
 
 
 def _step(results: Path) -> str:

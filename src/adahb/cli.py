@@ -96,16 +96,27 @@ def reproduce_quick(out: OutDir, jobs: Jobs = CPUS) -> None:
 def reproduce_digits(
     out: OutDir,
     grid: Annotated[bool, typer.Option("--grid", help="Also AdaHB over lr and tick.")] = False,
+    forms: Annotated[
+        bool, typer.Option("--forms", help="Only the forms and projections, under constraints.")
+    ] = False,
     jobs: Jobs = CPUS,
 ) -> None:
     """Train a small network on scikit-learn's digits: AdaHB's defaults beside tuned rivals.
 
     [dim]adahb reproduce digits --out results[/dim]
+
+    [dim]adahb reproduce digits --out results --forms[/dim]
     """
     from adahb.experiments import commands
 
-    found, paths = commands.train_digits(out, grid=grid, workers=jobs, console=stderr)
-    _print_digits(found)
+    if forms and grid:
+        raise typer.BadParameter("--forms and --grid are two experiments: give one of them")
+    if forms:
+        found, paths = commands.compare_forms(out, workers=jobs, console=stderr)
+        _print_forms(found)
+    else:
+        found, paths = commands.train_digits(out, grid=grid, workers=jobs, console=stderr)
+        _print_digits(found)
     _list(paths)
 
 
@@ -238,6 +249,18 @@ def _print_digits(found: Json) -> None:
         choice = ("default" if row["lr"] is None else f"{row['lr']:g}", str(row["tick"] or ""))
         loss, accuracy = interval(row["train_loss"]), interval(row["test_accuracy"])
         table.add_row(row["optimizer"], *choice, loss, accuracy)
+    stdout.print(table)
+
+
+def _print_forms(found: Json) -> None:
+    from adahb.experiments.report import interval
+
+    columns = ("set", "share", "form", "projection", "log10 training loss", "test accuracy")
+    table = Table(*columns, "zeros", pad_edge=False)
+    for row in found["settings"]:
+        loss, accuracy = interval(row["log10_train_loss"]), interval(row["test_accuracy"])
+        chosen = (row["kind"], f"{row['share']:g}", row["form"], row["projection"])
+        table.add_row(*chosen, loss, accuracy, f"{row['zeros']['value']:.0%}")
     stdout.print(table)
 
 

@@ -137,6 +137,19 @@ def test_claims(adahb, tmp_path, judged):
     assert kept["environment"]["numpy"]
 
 
+def test_forms(adahb, tmp_path, monkeypatch):
+    measured = read_json(Path(__file__).parents[2] / "results" / "forms.json")
+    written = tmp_path / "forms.json"
+    monkeypatch.setattr(commands, "compare_forms", lambda *_, **__: (measured, [written]))
+    code, printed, _ = adahb("reproduce", "digits", "--out", tmp_path, "--forms")
+    assert code == 0
+    assert printed.count("averaging") == printed.count("paper") == 10
+    assert str(written) in printed
+    code, _, errors = adahb("reproduce", "digits", "--out", tmp_path, "--forms", "--grid")
+    assert code == 2
+    assert "--forms and --grid are two experiments" in errors
+
+
 class Page(HTMLParser):
     """What a reader meets: text, images and links."""
 

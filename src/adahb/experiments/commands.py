@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from adahb.experiments import claims, digits, figures, report, synthetic
+from adahb.experiments import claims, digits, figures, forms, report, synthetic
 from adahb.experiments.findings import Claim
 from adahb.experiments.store import Json, Store, environment, to_json, write_whole
 
@@ -45,6 +45,16 @@ def train_digits(
     store.complete(tasks, workers=workers, console=console)
     found = digits.summary(store, grid=grid)
     return found, _write(folder, {"digits.json": to_json(found, 1).encode()})
+
+
+def compare_forms(folder: Path, *, workers: int, console: Console) -> tuple[Json, list[Path]]:
+    """Both forms and both projections on the same network with its dense layers confined."""
+    store = Store(folder / "runs")
+    store.complete(forms.free_tasks(), workers=workers, console=console)
+    tasks = [task for setting in forms.settings() for task in forms.tasks(store, setting)]
+    store.complete(tasks, workers=workers, console=console)
+    found = forms.summary(store)
+    return found, _write(folder, {"forms.json": to_json(found, 1).encode()})
 
 
 def _plain(claim: Claim) -> Json:

@@ -12,6 +12,8 @@ from adahb.experiments.findings import mean
 from adahb.experiments.store import Json, Store, environment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
     from torch import nn
 
@@ -44,25 +46,32 @@ class DigitsTask:
 
     def compute(self) -> Json:
         """Train, and return the loss on the training set and the accuracy on the rest."""
-        import torch
-        from torch.nn.functional import cross_entropy
-
-        torch.manual_seed(self.seed)
-        torch.set_num_threads(1)
-        (x, y), held_out = _split(self.seed)
-        model = network()
-        optimizer = _optimizer(self, model)
-        losses = []
-        for _ in range(self.epochs):
-            for rows in torch.randperm(len(x)).split(BATCH)[: len(x) // BATCH]:
-                optimizer.zero_grad()
-                cross_entropy(model(x[rows]), y[rows]).backward()
-                optimizer.step()
-            losses.append(_evaluate(model, x, y)[0])
-        return {"train_loss": losses, "test_accuracy": _evaluate(model, *held_out)[1]}
+        return trained(self.seed, self.epochs, lambda model: _optimizer(self, model))[0]
 
 
-def network() -> nn.Module:
+def trained(
+    seed: int, epochs: int, optimizer_for: Callable[[nn.Module], torch.optim.Optimizer]
+) -> tuple[dict[str, Json], nn.Module]:
+    """Train a network; the loss on the training set after each epoch, and what came out."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    (x, y), held_out = _split(seed)
+    model = network()
+    optimizer = optimizer_for(model)
+    losses = []
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x)).split(BATCH)[: len(x) // BATCH]:
+            optimizer.zero_grad()
+            cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+        losses.append(_evaluate(model, x, y)[0])
+    return {"train_loss": losses, "test_accuracy": _evaluate(model, *held_out)[1]}, model
+
+
+def network() -> nn.Sequential:
     """Two convolutions and a dense layer, each followed by ReLU and batch normalisation."""
     from torch import nn
 

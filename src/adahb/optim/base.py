@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from adahb.optim import dispatch, narrow, scaling
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
+from adahb.optim.kernels import graphs
 from adahb.optim.numbers import learning_rate, numbers
 from adahb.optim.options import Group
 from adahb.optim.plan import Plan, parted
@@ -188,6 +189,8 @@ class HeavyBall(Optimizer):
         """
         allowed.check_cycled_momentum(group, self.defaults.get("momentum"))
         recipe = self._recipe(group)
+        if recipe.constraint is not None:
+            graphs.prepare(recipe.constraint, group["params"])
         fresh: dict[torch.device, Tensor] = {}
         waiting: set[int] = set()
         places: dict[int, int] = {}

@@ -22,9 +22,9 @@ class AdaHB(HeavyBall):
 
     A parameter without a gradient stands still and keeps its own count of steps.  A sparse gradient
     is a dense one with zeros: every row moves by its momentum and forgets its second moment, and
-    memory is taken for the dense gradient.  Inside torch.compile the step is one graph for all t;
-    only sets other than boxes are projected on outside of it.  Give ``lr`` as a tensor there if it
-    is to change: a float is part of the graph.
+    memory is taken for the dense gradient.  Inside torch.compile the step is one graph for all t,
+    projection included.  Give ``lr`` as a tensor there if it is to change: a float is part of the
+    graph.
 
     >>> import torch
     >>> model = torch.nn.Linear(3, 1)

@@ -4,6 +4,7 @@ Nothing here imports torch: ``array_api_compat`` hands out the namespace ``xp`` 
 """
 
 import math
+import sys
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -150,16 +151,33 @@ def on_cpu_without_grad(*arrays: Array | None) -> bool:
 
 
 def _readable(array: Array) -> bool:
+    if unseen(array):
+        return False
     if is_numpy_array(array):
         return True
     return is_torch_array(array) and array.device.type == "cpu" and not wants_gradient(array)
 
 
+def unseen(array: Array) -> bool:
+    """Tell whether the numbers must not be looked at: in a graph being compiled or captured.
+
+    Whatever depends on them is then to be computed, not decided; and no tensor can be made of
+    numbers from elsewhere.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(array, torch.Tensor):
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    return bool(array.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 def wants_gradient(array: Array) -> bool:
     """Tell whether the array is a tensor whose derivatives are being recorded."""
-    if not is_torch_array(array):
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(array, torch.Tensor):
         return False
-    return bool(array.requires_grad and array_namespace(array).is_grad_enabled())
+    return bool(array.requires_grad and torch.is_grad_enabled())
 
 
 def as_numpy(array: Array) -> np.ndarray[Any, Any]:

@@ -1,6 +1,7 @@
 """The l2, l1 and weighted l1 balls, of a whole array or of its slices along ``dim``."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from adahb.sets.arrays import (
     as_numpy,
     direction,
     largest,
-    like,
     norm,
     on_cpu_without_grad,
     one_hot,
     parameter,
     power_of_two,
+    power_of_two_below,
     rounding,
     wide,
 )
@@ -136,6 +137,11 @@ class WeightedL1Ball(RowSet):
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "radius", number("radius", self.radius, at_least=0))
         object.__setattr__(self, "dim", optional_dim(self.dim))
+        _ = self._heaviest  # graphs cannot look for it
+
+    @cached_property
+    def _heaviest(self) -> float:
+        return power_of_two_below(float(self.weights.max(initial=0.0)))
 
     def _fit(self, shape: tuple[int, ...]) -> None:
         super()._fit(shape)
@@ -154,7 +160,8 @@ class WeightedL1Ball(RowSet):
             weights = self.weights.reshape(-1)
             y = compiled.l1(as_numpy(x), self.radius, weights=weights, metric=metric)
             return xp.asarray(y)
-        return project_l1(x, self.radius, xp, weights=self._row(wide(x, xp), xp), h=h)
+        weights = self._row(wide(x, xp), xp) / self._heaviest
+        return project_l1(x, self.radius / self._heaviest, xp, weights=weights, h=h)
 
     def _support_rows(self, g: Array, xp: Namespace) -> Array:
         return self.radius * largest(g / self._row(g, xp), xp)
@@ -167,7 +174,7 @@ class WeightedL1Ball(RowSet):
         return relative_excess(total, self.radius, xp)
 
     def _row(self, x: Array, xp: Namespace) -> Array:
-        return like(self.weights.reshape(-1), x, xp)
+        return xp.reshape(self._own("weights", x, xp), (-1,))
 
 
 def vertex(g: Array, weights: Array, radius: float, xp: Namespace) -> Array:

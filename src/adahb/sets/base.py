@@ -7,6 +7,7 @@ raw layer directly.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from adahb.sets.arrays import (
     promote,
     real_array,
     require_finite,
+    unseen,
     wide,
 )
 
@@ -44,7 +46,8 @@ class ConvexSet(ABC):
         raises where an array of that shape cannot be a point
 
     Raw methods get finite arrays in float32 or float64 (``_support``, ``_lmo`` and ``_excess``
-    always float64), never write to them, and may answer in float64; the caller casts back.
+    always float64), never write to them, and may answer in float64; the caller casts back. Inside a
+    graph that is compiled or captured ``_project`` looks at no number, except for singular values.
     """
 
     @property
@@ -136,6 +139,37 @@ class ConvexSet(ABC):
     def _refuses_non_finite(self, x: Array, h: Array | None) -> bool:  # noqa: ARG002
         """Tell whether ``_project`` looks for NaN and infinity itself while it reads x."""
         return False
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """What arrays the raw layer reads, by name: copies, for torch.compile fails on views."""
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return {name: np.array(v) for name, v in values if isinstance(v, np.ndarray)}
+
+    @cached_property
+    def _tensors(self) -> dict[Any, dict[str, Any]]:
+        """By device, the same as tensors."""
+        return {}
+
+    def _prepare(self, device: Any) -> None:
+        """Make the tensors of a device, which cannot be made inside a graph."""
+        import torch
+
+        if device not in self._tensors:
+            with torch.inference_mode(mode=False):  # to be used with derivatives as well
+                self._tensors[device] = {
+                    name: torch.tensor(array, device=device) for name, array in self._arrays.items()
+                }
+
+    def _own(self, name: str, x: Array, xp: Namespace) -> Array:
+        """Return one of the set's arrays beside ``x``: of its kind, on its device, in its dtype."""
+        if not unseen(x) and not is_torch_array(x):
+            array = self._arrays[name]
+            return like(array, x, xp) if array.dtype == np.float64 else array
+        if x.device not in self._tensors:
+            self._prepare(x.device)
+        tensor = self._tensors[x.device][name]
+        return tensor.to(x.dtype) if tensor.is_floating_point() else tensor
 
     def _checked(self, name: str, value: Any) -> tuple[Array, Namespace]:
         x, xp = real_array(name, value)

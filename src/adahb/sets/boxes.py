@@ -27,11 +27,19 @@ class _Interval(ConvexSet):
         return all(bool(np.isfinite(bound).all()) for bound in self._bounds)
 
     def _limits(self, x: Array, xp: Namespace) -> tuple[Array, Array]:
-        lower, upper = self._bounds
-        return like(lower, x, xp), like(upper, x, xp)
+        bounds = (like(b, x, xp) if isinstance(b, float) else b for b in self._beside(x, xp))
+        lower, upper = bounds
+        return lower, upper
+
+    def _beside(self, x: Array, xp: Namespace) -> tuple[Any, Any]:
+        """Return the bounds, as arrays like x where they are not numbers."""
+        arrays = self._arrays
+        lower = self._own("lower", x, xp) if "lower" in arrays else self._bounds[0]
+        upper = self._own("upper", x, xp) if "upper" in arrays else self._bounds[1]
+        return lower, upper
 
     def _project(self, x: Array, h: Array | None, xp: Namespace) -> Array:  # noqa: ARG002
-        lower, upper = self._limits(x, xp)
+        lower, upper = self._beside(x, xp)
         return xp.where(x < lower, lower, xp.where(x > upper, upper, x))
 
     def _support(self, g: Array, xp: Namespace) -> Array:

@@ -57,13 +57,18 @@ class HalfSpace(ConvexSet):
         if shape != self.normal.shape:
             raise ValueError(f"x must have shape {self.normal.shape} like the normal, got {shape}")
 
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The normal with entries up to one, and the offset in the same unit."""
+        unit = 2.0 ** np.floor(np.log2(np.abs(self.normal).max()))
+        return {"normal": self.normal / unit, "offset": np.asarray(self.offset / unit)}
+
     def _scaled(self, x: Array, xp: Namespace) -> tuple[Array, Array, Array]:
         """Return the normal with entries up to one, and with it x and the offset in one unit."""
-        unit = float(2.0 ** np.floor(np.log2(np.abs(self.normal).max())))
-        offset = like(self.offset / unit, x, xp)
+        normal, offset = self._own("normal", x, xp), self._own("offset", x, xp)
         largest = xp.max(xp.abs(x))
         scale = power_of_two(xp.where(largest > xp.abs(offset), largest, xp.abs(offset)), xp)
-        return like(self.normal / unit, x, xp), scale, offset / scale
+        return normal, scale, offset / scale
 
     def _project(self, x: Array, h: Array | None, xp: Namespace) -> Array:
         y = wide(x, xp)
@@ -154,6 +159,14 @@ class Affine(ConvexSet):
         chosen = np.sort(order[:rank])
         return rows[chosen], (self.rhs / length)[chosen]
 
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The parts of the system."""
+        return dict(zip(("rows", "rhs"), self._system, strict=True))
+
+    def _parts(self, x: Array, xp: Namespace) -> tuple[Array, Array]:
+        return self._own("rows", x, xp), self._own("rhs", x, xp)
+
     def _require_solution(self) -> None:
         rows, rhs = self._system
         solution = np.linalg.lstsq(rows, rhs, rcond=None)[0] if rhs.size else np.zeros(1)
@@ -176,7 +189,7 @@ class Affine(ConvexSet):
 
     def _project(self, x: Array, h: Array | None, xp: Namespace) -> Array:
         x = wide(x, xp)
-        rows, rhs = (like(part, x, xp) for part in self._system)
+        rows, rhs = self._parts(x, xp)
         y = xp.reshape(x, (-1,))
         if not rhs.shape[0]:
             return copied(y)
@@ -197,7 +210,7 @@ class Affine(ConvexSet):
 
     def _support(self, g: Array, xp: Namespace) -> Array:
         multipliers, rest = self._along(g, xp)
-        return xp.where(rest, xp.sum(multipliers * like(self._system[1], g, xp)), np.inf)
+        return xp.where(rest, xp.sum(multipliers * self._own("rhs", g, xp)), np.inf)
 
     def _lmo(self, g: Array, xp: Namespace) -> Array | None:
         if not bool(self._along(g, xp)[1]):
@@ -206,7 +219,7 @@ class Affine(ConvexSet):
 
     def _along(self, g: Array, xp: Namespace) -> tuple[Array, Array]:
         """Return the multipliers of the rows that combine to g, and whether they do."""
-        rows = like(self._system[0], g, xp)
+        rows = self._own("rows", g, xp)
         flat = xp.reshape(g, (-1,))
         if not rows.shape[0]:
             return rows[:, 0], xp.all(flat == 0)
@@ -216,7 +229,7 @@ class Affine(ConvexSet):
         return multipliers, off <= _PARALLEL * xp.max(xp.abs(flat))
 
     def _excess(self, x: Array, xp: Namespace) -> Array:
-        rows, rhs = (like(part, x, xp) for part in self._system)
+        rows, rhs = self._parts(x, xp)
         if not size_of(rhs):
             return xp.zeros_like(x)
         flat = xp.reshape(x, (-1,))
@@ -239,4 +252,11 @@ def _solver(rows: Array, h: Array | None, xp: Namespace) -> Any:
     scaled = rows * spread
     length = xp.sqrt(xp.sum(scaled**2, axis=1))
     q, r = xp.linalg.qr((scaled / length[:, None]).T)
-    return lambda residual: spread * (q @ xp.linalg.solve(r.T, residual / length))
+    return lambda residual: spread * (q @ _solve_lower(r.T, residual / length, xp))
+
+
+def _solve_lower(matrix: Array, rhs: Array, xp: Namespace) -> Array:
+    """Solve a lower triangular system; torch would look whether another one has a solution."""
+    if hasattr(xp.linalg, "solve_triangular"):
+        return xp.linalg.solve_triangular(matrix, rhs[:, None], upper=False)[:, 0]
+    return xp.linalg.solve(matrix, rhs)

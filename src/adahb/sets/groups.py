@@ -16,12 +16,16 @@ from adahb.sets.arrays import (
     one_hot,
     power_of_two,
     rounding,
+    unseen,
     wide,
 )
 from adahb.sets.base import ConvexSet, fit_dim, optional_dim, relative_excess
 from adahb.sets.thresholds import project_l1, secular
 
 _MOST_STEPS = 200
+
+_HALVINGS, _STEPS_AFTER_HALVING = 10, 5
+"""For the multiplier, as in `thresholds` for the norms: enough for 100 binary digits."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,8 +64,10 @@ class GroupL1Ball(ConvexSet):
             raise ValueError(f"groups must have shape {shape} here, got {self.groups.shape}")
 
     @cached_property
-    def _layout(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Where each slot of the padded table reads from, and where each entry sits in it."""
+        if self.groups is None:
+            return {}
         labels = self.groups.reshape(-1)
         order = np.argsort(labels, kind="stable")
         _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
@@ -71,14 +77,14 @@ class GroupL1Ball(ConvexSet):
         source.reshape(-1)[slot] = order
         place = np.empty(labels.size, dtype=np.int64)
         place[order] = slot
-        return source, place
+        return {"source": source, "place": place}
 
     def _rows(self, x: Array, fill: float, xp: Namespace) -> Array:
         """Return the groups as rows, short ones filled up."""
         if self.dim is not None:
             rows = xp.moveaxis(x, self.dim, -1)
             return xp.reshape(rows, (-1, x.shape[self.dim]))
-        source = xp.asarray(self._layout[0], device=x.device)
+        source = self._own("source", x, xp)
         padded = xp.concat([xp.reshape(x, (-1,)), xp.full_like(xp.reshape(x, (-1,))[:1], fill)])
         return xp.reshape(xp.take(padded, xp.reshape(source, (-1,)), axis=0), source.shape)
 
@@ -87,7 +93,7 @@ class GroupL1Ball(ConvexSet):
             batch = list(shape)
             length = batch.pop(self.dim)
             return xp.moveaxis(xp.reshape(rows, (*batch, length)), -1, self.dim)
-        place = xp.asarray(self._layout[1], device=rows.device)
+        place = self._own("place", rows, xp)
         return xp.reshape(xp.take(xp.reshape(rows, (-1,)), place, axis=0), shape)
 
     def _project(self, x: Array, h: Array | None, xp: Namespace) -> Array:
@@ -95,15 +101,18 @@ class GroupL1Ball(ConvexSet):
         x = wide(x, xp)
         rows = self._rows(x, 0.0, xp)
         norms = norm(rows, xp)[..., 0]
-        if bool(xp.sum(norms) <= self.radius * slack):
+        inside = xp.sum(norms) <= self.radius * slack
+        if not unseen(x) and bool(inside):
             return copied(x)
         weight = None if h is None else self._rows(h, np.nan, xp)
-        if weight is None or _constant(weight, xp):
+        if weight is None or (not unseen(x) and _constant(weight, xp)):
             each = None if weight is None else weight[None, :, 0]
             kept = project_l1(norms[None, :], self.radius, xp, h=each)[0]
-            return self._unrows(direction(rows, xp) * kept[:, None], x.shape, xp)
-        weight = xp.where(xp.isnan(weight), 1.0, weight / xp.max(h))
-        return self._unrows(_in_metric(rows, weight, self.radius, xp), x.shape, xp)
+            pulled = direction(rows, xp) * kept[:, None]
+        else:
+            weight = xp.where(xp.isnan(weight), 1.0, weight / xp.max(h))
+            pulled = _in_metric(rows, weight, self.radius, xp)
+        return xp.where(inside, x, self._unrows(pulled, x.shape, xp))
 
     def _support(self, g: Array, xp: Namespace) -> Array:
         return self.radius * xp.max(norm(self._rows(g, 0.0, xp), xp))
@@ -134,7 +143,7 @@ def _constant(weight: Array, xp: Namespace) -> bool:
 
 
 def _in_metric(rows: Array, h: Array, radius: float, xp: Namespace) -> Array:
-    """Project groups in a general metric: safeguarded Newton on the multiplier t.
+    """Project groups in a general metric: find the multiplier t, and with it the norms.
 
     For a given t, each norm r solves sum (h_i x_i/(h_i r + t))^2 = 1 (`secular`); their sum falls
     with t, with slope -sum (v^2/(h r + t)) / sum (v^2 h/(h r + t)) over v = h x/(h r + t). With a
@@ -143,6 +152,19 @@ def _in_metric(rows: Array, h: Array, radius: float, xp: Namespace) -> Array:
     scale = power_of_two(xp.max(xp.abs(rows)), xp)
     limit = xp.clip(radius / scale, 1e-100, 1e100)
     pull = h * (rows / scale)
+    search = _multiplier_unseen if unseen(rows) else _multiplier
+    t = search(pull, h, limit, xp)
+    norms, _ = _norms(pull, h, t, xp)
+    y = pull * norms / (h * norms + t)
+    total = xp.sum(norm(y, xp))
+    sizes = norm(pull, xp)
+    alone = xp.where(sizes == xp.max(sizes), direction(pull, xp), 0.0)
+    y = xp.where(total > 0, y / xp.where(total > 0, total, 1.0), alone)
+    return y * (radius / xp.sum(norm(y, xp)))
+
+
+def _multiplier(pull: Array, h: Array, limit: Array, xp: Namespace) -> Array:
+    """Find the multiplier by Newton's method, safeguarded by a bracket."""
     low, high = xp.zeros_like(limit), xp.max(norm(pull, xp))
     t = high / 2
     for _ in range(_MOST_STEPS):
@@ -157,13 +179,25 @@ def _in_metric(rows: Array, h: Array, radius: float, xp: Namespace) -> Array:
         ):
             break
         t = following
-    norms, _ = _norms(pull, h, t, xp)
-    y = pull * norms / (h * norms + t)
-    total = xp.sum(norm(y, xp))
-    sizes = norm(pull, xp)
-    alone = xp.where(sizes == xp.max(sizes), direction(pull, xp), 0.0)
-    y = xp.where(total > 0, y / xp.where(total > 0, total, 1.0), alone)
-    return y * (radius / xp.sum(norm(y, xp)))
+    return t
+
+
+def _multiplier_unseen(pull: Array, h: Array, limit: Array, xp: Namespace) -> Array:
+    """Find it in a number of steps that is always the same: halve the logarithm, then Newton.
+
+    The sum of the norms is a convex function of t, so Newton's steps rise to the root.
+    """
+    low, high = xp.zeros_like(limit), xp.max(norm(pull, xp))
+    for _ in range(_HALVINGS):
+        t = _middle(low, high, xp)
+        left = xp.sum(_norms(pull, h, t, xp)[0]) > limit
+        low, high = xp.where(left, t, low), xp.where(left, high, t)
+    t = xp.where(low > 0, low, _middle(low, high, xp))
+    for _ in range(_STEPS_AFTER_HALVING):
+        norms, slope = _norms(pull, h, t, xp)
+        newton = t + (xp.sum(norms) - limit) / xp.where(slope > 0, slope, 1.0)
+        t = xp.where((slope > 0) & (newton > 0), newton, t)
+    return t
 
 
 def _middle(low: Array, high: Array, xp: Namespace) -> Array:

@@ -1,8 +1,8 @@
 """The one-dimensional searches behind the l1, simplex, l2 and group projections.
 
-Each works on rows (the last axis is the vector), in float64, in any array namespace, without
-sorting; and each is a Newton iteration that approaches its root from one side, so it needs no
-bracket and its last step carries the right derivative through automatic differentiation.
+Each works on rows (the last axis is the vector), in float64, in any array namespace; and each ends
+with Newton steps, so that the last one carries the right derivative through automatic
+differentiation.
 """
 
 from adahb.sets.arrays import (
@@ -11,16 +11,24 @@ from adahb.sets.arrays import (
     Array,
     Namespace,
     largest,
+    norm,
     one_hot,
     pick,
     power_of_two,
     power_of_two_below,
     rounding,
+    unseen,
     wants_gradient,
     wide,
 )
 
+_STEPS_AFTER_SORTING = 3
+
 _MOST_STEPS = 500
+
+_HALVINGS, _STEPS_AFTER_HALVING = 11, 6
+"""Enough for 200 binary digits between the ends of the bracket: it shrinks to 7 %, and from there
+the error squares, for it is at most 3/2 times its square after each step."""
 
 
 def waterfill(
@@ -63,33 +71,41 @@ def waterfill(
 
 
 def _level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> tuple[Array, Array]:
-    """Solve sum max(u - s q, 0) = target per row by Newton's method from ``floor`` <= s upwards.
+    """Solve sum max(u - s q, 0) = target per row, s >= ``floor``; return s and where it is below.
 
-    The function is convex, decreasing and piecewise linear, so the steps rise to the root, the
-    active set only shrinks, and the iteration ends when it no longer does (Michelot 1986).
+    With entries sorted by u/q those above the root come first, and running sums tell how many they
+    are.  The sums' rounding is left behind by steps of Newton's method, which is exact where the
+    active set is: the function is piecewise linear.
     """
-    active = u > floor * q
-    while True:
+    ratio = u / q
+    order = xp.argsort(ratio, axis=-1, descending=True)
+    ratio, *terms = (xp.take_along_axis(part, order, axis=-1) for part in (ratio, u, q))
+    mass, slope = (xp.cumsum(part, axis=-1) for part in terms)
+    above = (mass - ratio * slope < target) | xp.isinf(ratio)
+    last = xp.sum(xp.astype(above, xp.int64), axis=-1, keepdims=True)
+    last = one_hot(xp.clip(last - 1, 0, None), u, xp)
+    level = (pick(mass, last, xp) - target) / pick(slope, last, xp)
+    active = u > xp.where(level > floor, level, floor) * q
+    for _ in range(_STEPS_AFTER_SORTING):
         mass = xp.sum(xp.where(active, u, 0.0), axis=-1, keepdims=True)
         slope = xp.sum(xp.where(active, q, 0.0), axis=-1, keepdims=True)
         level = (mass - target) / xp.where(slope > 0, slope, 1.0)
-        kept = active & (u > level * q)
-        if not bool(xp.any(kept != active)):
-            return level, active
-        active = kept
+        active = u > level * q
+    return level, active
 
 
 def project_l1(
     x: Array, radius: float, xp: Namespace, *, weights: Array | None = None, h: Array | None = None
 ) -> Array:
-    """Project rows on {y: sum w_i |y_i| <= radius} in the metric h: shrink |x| by t w/h."""
+    """Project rows on {y: sum w_i |y_i| <= radius} in the metric h: shrink |x| by t w/h.
+
+    The largest of the weights should be near one.
+    """
     slack = 1 + rounding(x, xp)
     x = wide(x, xp)
     size = power_of_two(largest(x, xp), xp)
     a, cost = xp.abs(x) / size, None
     if weights is not None:
-        heaviest = power_of_two_below(float(xp.max(weights)))
-        weights, radius = weights / heaviest, radius / heaviest
         a, cost = a * weights, weights**2
     if h is not None:
         cost = (1.0 if cost is None else cost) / h
@@ -97,7 +113,7 @@ def project_l1(
     y = waterfill(a, size, cost, radius, xp)
     if weights is not None:
         y = xp.where(y > 0, y / weights, 0.0)
-    return xp.where(inside, x, xp.sign(x) * y)
+    return xp.where(inside, x, xp.where(x < 0, -y, y))
 
 
 def project_simplex(x: Array, total: float, xp: Namespace, *, h: Array | None = None) -> Array:
@@ -123,16 +139,41 @@ def secular(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Array:
     One over the norm of b/(p + q t) is concave and increasing in t, hence Newton's method on it
     rises to the root from any point to its left. Rows already at or below 1 stay at their start.
     """
+    if unseen(b):
+        t = _near_root(b, p, q, start, xp)
+        for _ in range(_STEPS_AFTER_HALVING):
+            t = _rise(b, p, q, t, xp)
+        return t
     t = start
     for _ in range(_MOST_STEPS):
-        terms = p + q * t
-        squares = (b / terms) ** 2
-        total = xp.sum(squares, axis=-1, keepdims=True)
-        slope = xp.sum(squares * q / terms, axis=-1, keepdims=True)
-        open_ = (total > 1) & (slope > 0)
-        step = total * (xp.sqrt(xp.where(open_, total, 1.0)) - 1) / xp.where(open_, slope, 1.0)
-        risen = xp.where(open_, t + step, t)
+        risen = _rise(b, p, q, t, xp)
         if not bool(xp.any(risen > t * (1 + 1e-15))):
             return risen
         t = risen
     return t
+
+
+def _rise(b: Array, p: Array, q: Array, t: Array, xp: Namespace) -> Array:
+    """Make one step of Newton's method."""
+    terms = p + q * t
+    squares = (b / terms) ** 2
+    total = xp.sum(squares, axis=-1, keepdims=True)
+    slope = xp.sum(squares * q / terms, axis=-1, keepdims=True)
+    open_ = (total > 1) & (slope > 0)
+    step = total * (xp.sqrt(xp.where(open_, total, 1.0)) - 1) / xp.where(open_, slope, 1.0)
+    return xp.where(open_, t + step, t)
+
+
+def _near_root(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Array:
+    """Return a point left of the root and near it, in a number of steps that is always the same.
+
+    The root lies between (||b/p|| - 1) min(p/q) and ||b/q||, and the logarithm is halved: Newton's
+    method from far away is slow where the p_i/q_i spread over many powers of ten.
+    """
+    low = (norm(b / p, xp) - 1.0) * xp.min(p / q, axis=-1, keepdims=True)
+    low, high = xp.where(low > start, low, start), norm(b / q, xp)
+    for _ in range(_HALVINGS):
+        middle = xp.sqrt(low) * xp.sqrt(high)
+        left = xp.sum((b / (p + q * middle)) ** 2, axis=-1, keepdims=True) > 1
+        low, high = xp.where(left, middle, low), xp.where(left, high, middle)
+    return low

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch._compile import _disable_dynamo
 
+from adahb.optim.kernels import graphs
 from adahb.optim.kernels.wide import copy_back, widened
 from adahb.sets import Box, LinfBall, NonNegative
+from adahb.sets.arrays import unseen
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +65,7 @@ def _move_w(
     if recipe.constraint is None:
         w.add_(u)
     else:
-        moved, pushed = displaced(w, u, v_hat, recipe)
+        moved, pushed = displaced(w, u, v_hat, recipe, blind=at.live is not None)
         u.add_(pushed)
         w.copy_(moved)
 
@@ -72,7 +73,7 @@ def _move_w(
 def _move_z(
     w: Tensor, z: Tensor, d: Tensor, v_hat: Tensor | None, at: Numbers, recipe: Recipe
 ) -> None:
-    moved = project(z - d * at.eta, v_hat, recipe)
+    moved = project(z - d * at.eta, v_hat, recipe, blind=at.live is not None)
     z.copy_(moved)
     w.add_((z - w) * at.c)
 
@@ -84,47 +85,47 @@ def _move_y(
     if recipe.constraint is None:
         moved = y - d * at.alpha
     else:
-        moved, pushed = displaced(y, d * -at.alpha, v_hat, recipe)
+        by = d * -at.alpha
+        moved, pushed = displaced(y, by, v_hat, recipe, blind=at.live is not None)
         u.add_(pushed)
     y.copy_(moved + u * at.beta1_next)
 
 
-def project(x: Tensor, v_hat: Tensor | None, recipe: Recipe) -> Tensor:
-    """P[x], in the metric V̂ if the recipe says so; on boxes without looking at a number.
+def project(x: Tensor, v_hat: Tensor | None, recipe: Recipe, *, blind: bool = False) -> Tensor:
+    """P[x], in the metric V̂ if the recipe says so; ``blind`` is without looking at a number.
 
-    Other sets ask for sums of x on the way, for which a compiled step leaves its graph.
+    So it must be in graphs, and where only the device knows whether the step counts at all.
     """
     if recipe.constraint is None:
         return x
     bounds = interval(recipe.constraint)
     if bounds is not None:
         return x.clamp(*bounds)
-    return _outside_of_graphs(recipe.constraint, x, v_hat if recipe.metric else None)
-
-
-@_disable_dynamo
-def _outside_of_graphs(constraint: ConvexSet, x: Tensor, metric: Tensor | None) -> Tensor:
-    projected: Tensor = constraint.project(x, metric)
+    metric = v_hat if recipe.metric else None
+    if blind or unseen(x):
+        return graphs.project(recipe.constraint, x, metric)
+    projected: Tensor = recipe.constraint.project(x, metric)
     return projected
 
 
-def displaced(x: Tensor, by: Tensor, v_hat: Tensor | None, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def displaced(
+    x: Tensor, by: Tensor, v_hat: Tensor | None, recipe: Recipe, *, blind: bool = False
+) -> tuple[Tensor, Tensor]:
     """P[x + by], and by how much P has moved it.
 
     The latter goes into the momentum, where an error of the size of x's rounding adds up over t
     steps: hence both are computed in float64.
     """
     moved = x.double() + by.double()
-    projected = project(moved, v_hat, recipe)
+    projected = project(moved, v_hat, recipe, blind=blind)
     return projected, projected - moved
 
 
 def interval(constraint: ConvexSet) -> tuple[float, float] | None:
     """The bounds of every coordinate where they are two numbers and all that the set is."""
-    if isinstance(constraint, (Box, LinfBall, NonNegative)):
+    if isinstance(constraint, (Box, LinfBall, NonNegative)) and not constraint._arrays:
         lower, upper = constraint._bounds
-        if isinstance(lower, float) and isinstance(upper, float):
-            return lower, upper
+        return lower, upper
     return None
 
 
