@@ -5,6 +5,9 @@ Nothing here imports torch: ``array_api_compat`` hands out the namespace ``xp`` 
 
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -158,6 +161,19 @@ def _readable(array: Array) -> bool:
     return is_torch_array(array) and array.device.type == "cpu" and not wants_gradient(array)
 
 
+_blindfold: ContextVar[bool] = ContextVar("blindfold", default=False)
+
+
+@contextmanager
+def blindfold() -> Iterator[None]:
+    """Within the context numbers of tensors are not looked at, as in a graph: nothing waits."""
+    token = _blindfold.set(True)
+    try:
+        yield
+    finally:
+        _blindfold.reset(token)
+
+
 def unseen(array: Array) -> bool:
     """Tell whether the numbers must not be looked at: in a graph being compiled or captured.
 
@@ -167,7 +183,7 @@ def unseen(array: Array) -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(array, torch.Tensor):
         return False
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or _blindfold.get():
         return True
     return bool(array.is_cuda and torch.cuda.is_current_stream_capturing())
 

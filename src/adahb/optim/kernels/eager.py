@@ -102,7 +102,9 @@ def project(x: Tensor, v_hat: Tensor | None, recipe: Recipe, *, blind: bool = Fa
     if bounds is not None:
         return x.clamp(*bounds)
     metric = v_hat if recipe.metric else None
-    if blind or unseen(x):
+    if blind:
+        return graphs.project_blindly(recipe.constraint, x, metric)
+    if unseen(x):
         return graphs.project(recipe.constraint, x, metric)
     projected: Tensor = recipe.constraint.project(x, metric)
     return projected

@@ -17,6 +17,7 @@ from array_api_compat import torch as xp
 from torch import Tensor
 
 from adahb.sets import GroupL1Ball, NuclearBall
+from adahb.sets.arrays import blindfold
 
 if TYPE_CHECKING:
     from adahb.sets import ConvexSet
@@ -53,6 +54,20 @@ def project(constraint: ConvexSet, x: Tensor, metric: Tensor | None) -> Tensor:
         return x.clone()
     y: Tensor = constraint._project(x, None if metric is None else metric.double(), xp)
     return y.reshape(x.shape).to(x.dtype)
+
+
+def project_blindly(constraint: ConvexSet, x: Tensor, metric: Tensor | None) -> Tensor:
+    """P[x] where only the device knows whether x is finite, and the host does not wait to learn.
+
+    The exception is the nuclear norm, whose singular values are the host's business anyway.
+    """
+    if torch.compiler.is_compiling():
+        return project(constraint, x, metric)
+    if isinstance(constraint, NuclearBall):
+        projected: Tensor = constraint.project(x.nan_to_num(), metric)
+        return projected
+    with blindfold():
+        return project(constraint, x, metric)
 
 
 @torch.library.custom_op(
