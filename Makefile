@@ -45,6 +45,8 @@ check: lint types test ## all that CI runs
 results: install ## the committed results and the README's numbers, made again
 	$(BIN)/adahb reproduce quick --out results
 	$(BIN)/adahb reproduce digits --grid --out results
+	$(BIN)/adahb reproduce digits --forms --out results
+	$(BIN)/adahb reproduce digits --precision --out results
 	$(BIN)/adahb bench projection --json > results/projection.json.part
 	mv results/projection.json.part results/projection.json
 	$(BIN)/python benchmarks/readme.py

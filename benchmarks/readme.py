@@ -17,7 +17,7 @@ from adahb.experiments.store import read_json, write_whole
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": ("claims", "stuck", "rivals", "step", "projection"),
-    "docs/optimizers.md": ("digits", "rivals", "forms", "step", "step-cpu"),
+    "docs/optimizers.md": ("digits", "rivals", "forms", "precision", "step", "step-cpu"),
 }
 
 
@@ -31,6 +31,7 @@ def filled(page: str, text: str, results: Path) -> str:
         "digits": _digits,
         "rivals": _rivals,
         "forms": _forms,
+        "precision": _precision,
         "step": _step,
     }
     for name in PAGES[page]:
@@ -104,6 +105,27 @@ def _forms(results: Path) -> str:
         )
     head = ("set, share", "projection", "averaging", "paper", "difference [95 %]")
     return _table((*head, "zeros, averaging", "zeros, paper"), table)
+
+
+def _precision(results: Path) -> str:
+    """What narrow states and weights do to the training loss."""
+    keys = ("log10_train_loss", "log10_loss_minus_that_of_float32", "test_accuracy")
+    table = [
+        (
+            *(row["weights"], row["rounding"] or "", row["state_dtype"] or "float32"),
+            *(interval(row[key]) for key in keys),
+        )
+        for row in read_json(results / "precision.json")["settings"]
+    ]
+    head = (
+        "weights",
+        "rounding",
+        "states",
+        "log10 loss [95 %]",
+        "minus float32's",
+        "test accuracy",
+    )
+    return _table(head, table)
 
 
 def _step(results: Path) -> str:

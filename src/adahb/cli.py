@@ -99,6 +99,9 @@ def reproduce_digits(
     forms: Annotated[
         bool, typer.Option("--forms", help="Only the forms and projections, under constraints.")
     ] = False,
+    precision: Annotated[
+        bool, typer.Option("--precision", help="Only narrow states and bfloat16 weights.")
+    ] = False,
     jobs: Jobs = CPUS,
 ) -> None:
     """Train a small network on scikit-learn's digits: AdaHB's defaults beside tuned rivals.
@@ -109,9 +112,12 @@ def reproduce_digits(
     """
     from adahb.experiments import commands
 
-    if forms and grid:
-        raise typer.BadParameter("--forms and --grid are two experiments: give one of them")
-    if forms:
+    if grid + forms + precision > 1:
+        raise typer.BadParameter("--grid, --forms and --precision exclude each other")
+    if precision:
+        found, paths = commands.compare_precisions(out, workers=jobs, console=stderr)
+        _print_precisions(found)
+    elif forms:
         found, paths = commands.compare_forms(out, workers=jobs, console=stderr)
         _print_forms(found)
     else:
@@ -239,6 +245,17 @@ def _print_claims(judged: Sequence[Claim]) -> None:
         stdout.print(findings)
         verdicts.add_row(claim.id, claim.statement, Text(claim.verdict, COLOURS[claim.verdict]))
     stdout.print(verdicts)
+
+
+def _print_precisions(found: Json) -> None:
+    from adahb.experiments.report import interval
+
+    table = Table("weights", "rounding", "states", "log10 loss", "minus float32's", "test accuracy")
+    for row in found["settings"]:
+        choice = (row["weights"], row["rounding"] or "", row["state_dtype"] or "")
+        keys = ("log10_train_loss", "log10_loss_minus_that_of_float32", "test_accuracy")
+        table.add_row(*choice, *(interval(row[key]) for key in keys))
+    stdout.print(table)
 
 
 def _print_digits(found: Json) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from adahb.experiments import claims, digits, figures, forms, report, synthetic
+from adahb.experiments import claims, digits, figures, forms, precision, report, synthetic
 from adahb.experiments.findings import Claim
 from adahb.experiments.store import Json, Store, environment, to_json, write_whole
 
@@ -55,6 +55,14 @@ def compare_forms(folder: Path, *, workers: int, console: Console) -> tuple[Json
     store.complete(tasks, workers=workers, console=console)
     found = forms.summary(store)
     return found, _write(folder, {"forms.json": to_json(found, 1).encode()})
+
+
+def compare_precisions(folder: Path, *, workers: int, console: Console) -> tuple[Json, list[Path]]:
+    """Narrow states and weights in bfloat16 beside float32, on the same network."""
+    store = Store(folder / "runs")
+    store.complete(precision.tasks(), workers=workers, console=console)
+    found = precision.summary(store)
+    return found, _write(folder, {"precision.json": to_json(found, 1).encode()})
 
 
 def _plain(claim: Claim) -> Json:

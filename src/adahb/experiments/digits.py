@@ -50,25 +50,34 @@ class DigitsTask:
 
 
 def trained(
-    seed: int, epochs: int, optimizer_for: Callable[[nn.Module], torch.optim.Optimizer]
+    seed: int,
+    epochs: int,
+    optimizer_for: Callable[[nn.Module], torch.optim.Optimizer],
+    *,
+    dtype: str = "float32",
 ) -> tuple[dict[str, Json], nn.Module]:
-    """Train a network; the loss on the training set after each epoch, and what came out."""
+    """Train a network; the loss on the training set after each epoch, and what came out.
+
+    Weights, activations and gradients are in ``dtype``; losses are computed in float32.
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     (x, y), held_out = _split(seed)
-    model = network()
+    model, x = network().to(getattr(torch, dtype)), x.to(getattr(torch, dtype))
     optimizer = optimizer_for(model)
     losses = []
     for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(BATCH)[: len(x) // BATCH]:
             optimizer.zero_grad()
-            cross_entropy(model(x[rows]), y[rows]).backward()
+            cross_entropy(model(x[rows]).float(), y[rows]).backward()
             optimizer.step()
         losses.append(_evaluate(model, x, y)[0])
-    return {"train_loss": losses, "test_accuracy": _evaluate(model, *held_out)[1]}, model
+    images, labels = held_out
+    accuracy = _evaluate(model, images.to(x.dtype), labels)[1]
+    return {"train_loss": losses, "test_accuracy": accuracy}, model
 
 
 def network() -> nn.Sequential:
@@ -166,7 +175,7 @@ def _evaluate(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[float
 
     model.eval()
     with torch.no_grad():
-        scores = model(x)
+        scores = model(x).float()
         loss, right = cross_entropy(scores, y), (scores.argmax(1) == y).float().mean()
     model.train()
     return float(loss), float(right)
