@@ -109,6 +109,9 @@ def test_a_captured_step_is_the_same_step(name, kind):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", ["l1", "l2 rows", "simplex", "weighted l1", "affine"])
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_compiled_step_on_the_device(name):
     q = SETS[name]
     p, optimizer = start("AdaHB", q, "cuda")

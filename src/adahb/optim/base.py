@@ -128,8 +128,10 @@ class HeavyBall(Optimizer):
 
         With many small tensors it is the search for parameters and states that takes the time.
         """
+        if torch.compiler.is_compiling():
+            return None
         plan = self._plans.get(id(group))
-        if plan is None or torch.compiler.is_compiling() or not plan.holds(group, self):
+        if plan is None or not plan.holds(group, self):
             return None
         grads = [p.grad for p in plan.params]
         if any(map(is_, grads, repeat(None))):

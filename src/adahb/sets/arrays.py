@@ -62,7 +62,7 @@ def require_finite(name: str, x: Array, xp: Namespace) -> None:
 
 
 def parameter(name: str, value: Any, *, infinite: bool = False) -> np.ndarray[Any, Any]:
-    """Return a float64 copy of ``value`` that nobody can write to, whatever flags they set."""
+    """Return a float64 copy of ``value`` that is not to be written to."""
     array, _ = real_array(name, value)
     if is_torch_array(array):
         array = array.detach().cpu().double().numpy()
@@ -70,7 +70,17 @@ def parameter(name: str, value: Any, *, infinite: bool = False) -> np.ndarray[An
     if np.isnan(array).any() or not (infinite or np.isfinite(array).all()):
         wanted = "must not hold NaN" if infinite else "must be finite"
         raise ValueError(f"{name} {wanted}, got {np.array2string(array, threshold=8)}")
-    return np.frombuffer(array.tobytes(), dtype=np.float64).reshape(array.shape)
+    return read_only(array)
+
+
+def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy that is not to be written to, of memory that is its own.
+
+    Of memory that cannot be written to at all, torch.compile makes no tensors.
+    """
+    copy = np.array(array, order="C")
+    copy.flags.writeable = False
+    return copy
 
 
 def like(value: Any, x: Array, xp: Namespace) -> Array:

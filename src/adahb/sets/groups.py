@@ -15,6 +15,7 @@ from adahb.sets.arrays import (
     norm,
     one_hot,
     power_of_two,
+    read_only,
     rounding,
     unseen,
     wide,
@@ -129,12 +130,11 @@ class GroupL1Ball(ConvexSet):
 
 
 def _labels(groups: Any) -> np.ndarray[Any, Any]:
-    """Return a copy of integer labels that nobody can write to."""
+    """Return a copy of integer labels that is not to be written to."""
     labels = np.asarray(groups)
     if not np.issubdtype(labels.dtype, np.integer):
         raise TypeError(f"groups must hold integer labels, got an array of {labels.dtype}")
-    labels = labels.astype(np.int64)
-    return np.frombuffer(labels.tobytes(), dtype=np.int64).reshape(labels.shape)
+    return read_only(labels.astype(np.int64))
 
 
 def _constant(weight: Array, xp: Namespace) -> bool:
