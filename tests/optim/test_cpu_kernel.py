@@ -482,7 +482,7 @@ def test_no_array_of_the_size_of_the_parameters_is_allocated():
     batch = made([(1_000_000,)], torch.float32, PLAIN)
     cpu.step(batch, numbers(1), PLAIN)
     gc.collect()
-    with torch.profiler.profile(profile_memory=True) as profile:
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
         cpu.step(batch, numbers(2), PLAIN)
     allocated = [e.self_cpu_memory_usage for e in profile.events()]
     assert max(allocated, default=0) < 4 * 1_000_000 // 100

@@ -27,7 +27,8 @@ def numbers(schedule: Schedule, lr: float | Tensor, step: int | Tensor) -> Numbe
         if isinstance(lr, Tensor):
             lr = lr.to(step.device)
         step = step.double().clamp(min=1.0)  # a clock that has not started yields unused numbers
-    at = schedule(step)
+    coefficients = schedule.__call__  # torch 2.11 compiles no call of an object made in the graph
+    at = coefficients(step)
     return Numbers(
         alpha=lr * at.alpha,
         beta1=at.beta1,
@@ -35,7 +36,7 @@ def numbers(schedule: Schedule, lr: float | Tensor, step: int | Tensor) -> Numbe
         c=at.c,
         beta2=at.beta2,
         delta=at.delta,
-        beta1_next=schedule(step + 1).beta1 if schedule.extrapolates else at.beta1,
+        beta1_next=coefficients(step + 1).beta1 if schedule.extrapolates else at.beta1,
         share=1.0 / step,
         step=count,
     )

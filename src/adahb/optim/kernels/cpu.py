@@ -47,12 +47,12 @@ def supports(batch: Batch, recipe: Recipe) -> str | None:
         return f"constraint={recipe.constraint!r} does not bound all elements by the same numbers"
     if recipe.state_dtype is not None:
         return f"state_dtype={recipe.state_dtype!r} is narrower than it computes with"
-    if batch.lows or recipe.offset:
-        return f"rounding={recipe.rounding!r} keeps digits that it knows nothing of"
     shapes = [p.shape for p in batch.params]
     dtypes = [p.dtype for p in batch.params]
     for dtype in set(dtypes) - set(DTYPES):
         return f"a parameter is {dtype}, neither float32 nor float64"
+    if batch.lows or recipe.offset:
+        return f"rounding={recipe.rounding!r} keeps digits that it knows nothing of"
     for name, tensors in _columns(batch):
         for kind in set(map(type, tensors)) - PLAIN:
             return f"a {name} is a {kind.__name__}, not a plain tensor"
