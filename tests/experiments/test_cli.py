@@ -147,7 +147,7 @@ def test_forms(adahb, tmp_path, monkeypatch):
     assert str(written) in printed
     code, _, errors = adahb("reproduce", "digits", "--out", tmp_path, "--forms", "--grid")
     assert code == 2
-    assert "--forms and --grid are two experiments" in errors
+    assert "--grid, --forms and --precision exclude each other" in errors
 
 
 class Page(HTMLParser):
