@@ -101,9 +101,8 @@ def _load_known(name: str, source: Source, home: Path | None, dtype: np.dtype[An
             f"{path} is not the published file of {name!r}: its contents have the sha256 {sha256}, "
             f"not {source.sha256}; {remedy}"
         )
-    X.resize((source.rows, source.columns))
     try:
-        return Dataset(X, source.signs(y), name, path)
+        return Dataset(_narrow(X, source.columns), source.signs(y), name, path)
     except ValueError as error:
         raise ValueError(f"{path} {error}; {remedy}") from None
 
