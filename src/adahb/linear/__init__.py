@@ -1,0 +1,1 @@
+"""Linear models: exact constrained stochastic training at the cost of the rows' nonzeros."""
