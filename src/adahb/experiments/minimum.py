@@ -122,7 +122,7 @@ def _program(
     fixed = np.asarray(signed.T @ below.astype(np.float64))[features]
     free = signed[near][:, features].T
     level: Any = np.full((free.shape[0], 1), -1.0)
-    rows = sparse.csc_array(sparse.block_array([[free, level], [-free, level]]))
+    rows: Any = sparse.csc_array(sparse.block_array([[free, level], [-free, level]]))
     count = free.shape[1]
     bounds: Any = [(0, 1)] * count + [(0, None)]
     solution = linprog(
