@@ -18,6 +18,7 @@ from adahb.experiments.store import Interrupted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from adahb.experiments.convex import Problem
     from adahb.experiments.findings import Claim
     from adahb.experiments.store import Json
 
@@ -39,6 +40,13 @@ OutDir = Annotated[
     Path, typer.Option("--out", help="Folder for the results; runs already in it are kept.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="ADAHB_DATA", help="Folder with LIBSVM files."),
+]
+Sets = Annotated[
+    list[str] | None, typer.Option("--sets", help="Data sets; repeat it, or use commas.")
+]
 CPUS = os.cpu_count() or 1
 HORIZONS = "1000,5000"
 LONGEST = 1_000_000
@@ -75,6 +83,40 @@ def reproduce_synthetic(
 
     T = _integers("--T", horizons or [HORIZONS])
     _list(commands.draw_synthetic(out, T, c, workers=jobs, console=stderr))
+
+
+@reproduce.command("convex")
+def reproduce_convex(
+    out: OutDir,
+    data: DataDir = None,
+    sets: Sets = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Runs of each curve.")] = 5,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Of every run, not about two million steps.")
+    ] = None,
+    jobs: Jobs = CPUS,
+) -> None:
+    """Draw figure 6, hinge losses on l1 balls by the epoch: PNG, SVG and the data as JSON.
+
+    Without --sets it takes all sets of the paper that are in the folder or can be downloaded, and
+    if there are none, those that scikit-learn carries.
+
+    [dim]adahb reproduce convex --data ~/libsvm --out results[/dim]
+
+    [dim]adahb reproduce convex --sets breast_cancer,digits --out results --repeats 2[/dim]
+    """
+    from adahb.experiments import commands
+
+    _list(
+        commands.draw_convex(
+            out,
+            _problems(data, sets),
+            repeats=repeats,
+            epochs=epochs,
+            workers=jobs,
+            console=stderr,
+        )
+    )
 
 
 @reproduce.command("quick")
@@ -127,14 +169,20 @@ def reproduce_digits(
 
 
 @app.command("claims")
-def claims(out: OutDir, jobs: Jobs = CPUS) -> None:
-    """Judge the convex claims C1, C2, C4 and C8: numbers, intervals and verdicts.
+def claims(out: OutDir, data: DataDir = None, sets: Sets = None, jobs: Jobs = CPUS) -> None:
+    """Judge the convex claims C1 to C4 and C8: numbers, intervals and verdicts.
+
+    Those about figure 6 are judged on the sets of the paper that are in the folder, and without
+    --data and --sets on what scikit-learn carries.
 
     [dim]adahb claims --out results[/dim]
+
+    [dim]adahb claims --out results --data ~/libsvm[/dim]
     """
     from adahb.experiments import commands
 
-    judged, paths = commands.judge_claims(out, workers=jobs, console=stderr)
+    problems = None if data is None and sets is None else _problems(data, sets)
+    judged, paths = commands.judge_claims(out, problems, workers=jobs, console=stderr)
     _print_claims(judged)
     _list(paths)
 
@@ -213,6 +261,18 @@ def main() -> None:
     except (ValueError, TypeError, OSError, ImportError) as error:
         stderr.print(Text.assemble(("error: ", "red"), str(error)), soft_wrap=True)
         sys.exit(1)
+
+
+def _problems(data: Path | None, sets: Sequence[str] | None) -> list[Problem]:
+    """The problems of figure 6, with a word about those that cannot be had."""
+    from adahb.experiments.convex import available
+
+    wanted = None if sets is None else [name for text in sets for name in text.split(",")]
+    return available(
+        None if data is None else str(data),
+        wanted,
+        lambda line: stderr.print(line, highlight=False, soft_wrap=True),
+    )
 
 
 def _integers(name: str, values: Sequence[str]) -> list[int]:

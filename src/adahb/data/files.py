@@ -13,14 +13,21 @@ from typing import IO, Any
 from adahb.data.registry import Source
 
 ENVIRONMENT = "ADAHB_DATA"
-_OPENERS: dict[str, Callable[[Path], Any]] = {"": lambda path: path.open("rb")}
-_OPENERS |= {".bz2": bz2.open, ".xz": lzma.open, ".gz": gzip.open}
+_PACKED: dict[str, Callable[[Path], Any]] = {
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".gz": gzip.open,
+}
+
+
+class DownloadFailed(FileNotFoundError):  # noqa: N818 - it says what is not found, and why
+    """A file is in no folder, and could not be downloaded."""
 
 
 def open_binary(path: Path) -> IO[bytes]:
     """Open a file for reading, unpacked if its ending says that it is packed."""
-    opener = _OPENERS.get(path.suffix, _OPENERS[""])
-    opened: IO[bytes] = opener(path)
+    opener = _PACKED.get(path.suffix)
+    opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return opened
 
 
@@ -40,14 +47,13 @@ def find(source: Source, home: Path | None) -> Path | None:
     """The file in a folder or its subfolder ``libsvm``, packed or not; None if it is in neither."""
     if home is None:
         return None
-    candidates = (
-        place / f"{source.file}{ending}" for place in (home, home / "libsvm") for ending in _OPENERS
-    )
+    folders, endings = (home, home / "libsvm"), ("", *_PACKED)
+    candidates = (place / f"{source.file}{ending}" for place in folders for ending in endings)
     return next((path for path in candidates if path.is_file()), None)
 
 
-def download(name: str, source: Source, home: Path | None) -> Path:
-    """The file in the cache, downloaded if it is not there."""
+def download(name: str, source: Source, home: Path | None, *, offline: bool) -> Path:
+    """The file in the cache; if it is not there it is downloaded, unless ``offline``."""
     searched = "" if home is None else f", which is not in {home} or {home / 'libsvm'}"
     remedy = f"put it into a folder and name that with data_home or {ENVIRONMENT}"
     wanted = f"{name!r} needs the file {source.file} (or .bz2, .xz, .gz){searched}"
@@ -59,12 +65,15 @@ def download(name: str, source: Source, home: Path | None) -> Path:
         raise FileNotFoundError(
             f"{wanted}; {remedy}, or pip install 'adahb[data]', which downloads {source.url}"
         ) from None
-    cache = Path(pooch.os_cache("adahb")) / "libsvm"
-    packed = Path(source.url).suffix in _OPENERS
-    known_hash = None if packed and Path(source.url).suffix else source.sha256
+    kept = Path(pooch.os_cache("adahb")) / "libsvm" / Path(source.url).name
+    if offline:
+        if kept.is_file():
+            return kept
+        raise FileNotFoundError(f"{wanted}; {remedy}")
+    known_hash = None if kept.suffix in _PACKED else source.sha256
     try:
-        return Path(pooch.retrieve(source.url, known_hash, Path(source.url).name, cache))
+        return Path(pooch.retrieve(source.url, known_hash, kept.name, kept.parent))
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
+        raise DownloadFailed(
             f"{wanted}; downloading {source.url} failed ({error}): try again, or {remedy}"
         ) from error

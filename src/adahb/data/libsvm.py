@@ -73,7 +73,7 @@ def load_libsvm(
                 f"n_features must be left out for {name!r}, which has {SOURCES[name].columns}, "
                 f"got {n_features}"
             )
-        return _load_known(name, SOURCES[name], files.folder(data_home), dtype)
+        return _load_known(name, SOURCES[name], locate(name, data_home), dtype)
     path = Path(name).expanduser()
     if not path.is_file():
         raise FileNotFoundError(
@@ -83,8 +83,19 @@ def load_libsvm(
     return Dataset(X, y, path.name, path)
 
 
-def _load_known(name: str, source: Source, home: Path | None, dtype: np.dtype[Any]) -> Dataset:
-    path = files.find(source, home) or files.download(name, source, home)
+def locate(
+    name: str, data_home: str | os.PathLike[str] | None = None, *, download: bool = True
+) -> Path:
+    """Return where the file of a named set lies, downloading it first if need be and if asked to.
+
+    Nothing is read yet.  A file that cannot be had is a FileNotFoundError, which says what to do.
+    """
+    source, home = SOURCES[name], files.folder(data_home)
+    path = files.find(source, home)
+    return path or files.download(name, source, home, offline=not download)
+
+
+def _load_known(name: str, source: Source, path: Path, dtype: np.dtype[Any]) -> Dataset:
     remedy = f"replace it by the published file, or read it unchecked by its path {str(path)!r}"
     X, y, sha256 = _read(path, None, dtype)
     found = {"rows": X.shape[0], "columns": X.shape[1], "nonzeros": X.nnz}
