@@ -233,7 +233,7 @@ class Contender:
         least = store.result(Minimum(self.problem))["value"]
         values = [store.result(curve)[self.output] for curve in self.curves(store)]
         gaps = np.array(values, dtype=np.float64) - least
-        return gaps.clip(min=np.finfo(np.float64).tiny)
+        return np.asarray(np.maximum(gaps, np.finfo(np.float64).tiny))
 
     def _curve(self, factor: float, seed: int) -> Curve:
         schedule = replace(self.method.schedule, alpha=factor)
