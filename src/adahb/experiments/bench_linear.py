@@ -35,6 +35,7 @@ from adahb.linear import HeavyBallClassifier
 from adahb.problems import LinearObjective
 
 PARTS = ("steps", "accuracy", "growth", "auto", "memory")
+FORMS = ("averaging",)
 MULTIPLES = (0.0625, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
 """Of the step size that "auto" takes."""
 
@@ -110,7 +111,7 @@ def steps(problem: Problem, repeats: int, scale: float = 1.0) -> Json:
             penalty=penalty, fit_intercept=False, max_iter=n, tol=None, random_state=0
         )
 
-    makers = {f"{s}, {f}": ours(s, f) for s in SOLVERS for f in ("averaging", "paper")}
+    makers = {f"{s}, {f}": ours(s, f) for s in SOLVERS for f in FORMS}
     makers |= {f"SGDClassifier {penalty}": sgd(penalty) for penalty in ("l1", "l2")}
     calls: dict[str, Callable[[], float]] = {}
     for name, maker in makers.items():
@@ -126,7 +127,7 @@ def _further(maker: Callable[[int], Any], objective: LinearObjective, more: int)
         start = time.perf_counter()
         maker(epochs).fit(objective.X, objective.y)
         seconds.append(time.perf_counter() - start)
-    return float(seconds[1] - seconds[0]) / (more * objective.n)
+    return (seconds[1] - seconds[0]) / float(more * objective.n)
 
 
 def _svc(objective: LinearObjective) -> float:
@@ -135,8 +136,8 @@ def _svc(objective: LinearObjective) -> float:
     model = LinearSVC(loss="hinge", fit_intercept=False, max_iter=20, random_state=0)
     start = time.perf_counter()
     model.fit(objective.X, objective.y)
-    steps = int(np.max(model.n_iter_)) * objective.n
-    return float(time.perf_counter() - start) / steps
+    steps = float(np.max(model.n_iter_) * objective.n)
+    return (time.perf_counter() - start) / steps
 
 
 def _with_ratios(seconds: Json) -> Json:
@@ -169,7 +170,7 @@ def accuracy(problem: Problem, repeats: int, limit: float, scale: float = 1.0) -
 
     calls: dict[str, Callable[[], float]] = {}
     for solver in SOLVERS:
-        for form in ("averaging", "paper"):
+        for form in FORMS:
             calls[f"{solver}, {form}"] = lambda s=solver, f=form: fit(s, f)  # type: ignore[misc]
     ours = take_turns(calls, repeats)
     for name, found in ours.items():
