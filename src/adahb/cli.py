@@ -92,7 +92,7 @@ def reproduce_convex(
     sets: Sets = None,
     repeats: Annotated[int, typer.Option(min=2, help="Runs of each curve.")] = 5,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Of every run, not about two million steps.")
+        int | None, typer.Option(min=1, help="Of every run, not about a million steps.")
     ] = None,
     jobs: Jobs = CPUS,
 ) -> None:

@@ -86,7 +86,7 @@ def test_what_is_recorded(epochs):
 
 def test_epochs_by_the_size():
     assert Problem("covtype", 1.0).epochs() == 10
-    assert Problem("w8a", 1.0).epochs() == 40
+    assert Problem("w8a", 1.0).epochs() == 20
     assert CANCER.epochs() == 100
 
 

@@ -45,7 +45,7 @@ RADII = {
 """Data sets and the radii of their balls: the paper's six, newswire and Usenet in case two lack."""
 BUNDLED = {"breast_cancer": 1.0, "digits": 5.0}
 """What scikit-learn carries, for where there are no data and no network."""
-STEPS, FEWEST, MOST = 2_000_000, 10, 100
+STEPS, FEWEST, MOST = 1_000_000, 10, 100
 """A run has about so many steps, but no fewer and no more epochs than these."""
 START_FACTOR, START_EPOCHS = 0.125, 5
 """Of the heavy ball whose last iterate is the first guess of the minimum."""
