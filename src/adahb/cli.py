@@ -247,6 +247,44 @@ def bench_step(
         _print_steps(result)
 
 
+@bench.command("linear")
+def bench_linear(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    data: DataDir = None,
+    sets: Sets = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option("--parts", help="steps, accuracy, growth, auto, memory.  [default: all]"),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each contender.")] = 5,
+    limit: Annotated[float, typer.Option(help="Seconds after which HiGHS is stopped.")] = 600.0,
+    scale: Annotated[float, typer.Option(help="Shortens everything, for a quick look.")] = 1.0,
+    partial: Annotated[
+        Path | None,
+        typer.Option("--partial", help="File for the JSON so far; parts not asked for stay."),
+    ] = None,
+) -> None:
+    """Time the linear estimators beside SGDClassifier, LinearSVC, HiGHS and a dense loop.
+
+    [dim]adahb bench linear --data ~/libsvm --json > linear.json[/dim]
+
+    [dim]adahb bench linear --sets breast_cancer --scale 0.1[/dim]
+    """
+    from adahb.experiments import bench_linear
+    from adahb.experiments.store import to_json
+
+    problems = _problems(data, sets)
+    wanted = [part for text in parts or bench_linear.PARTS for part in text.split(",")]
+    with stderr.status("measuring"):
+        result = bench_linear.run(
+            problems, parts=wanted, repeats=repeats, limit=limit, scale=scale, out=partial
+        )
+    if as_json:
+        sys.stdout.write(to_json(result, 1))
+    else:
+        _print_linear(result)
+
+
 def main() -> None:
     """Run the command; what goes wrong is one line on standard error and a code that says so."""
     try:
@@ -377,3 +415,13 @@ def _print_steps(result: Json) -> None:
         stdout.print(table)
         for name, reason in case["failed"].items():
             stderr.print(f"{name}: {reason}", highlight=False, soft_wrap=True)
+
+
+def _print_linear(result: Json) -> None:
+    from adahb.experiments.tables import linear_tables
+
+    for title, (head, rows) in linear_tables(result).items():
+        table = Table(*head, title=title, title_justify="left", pad_edge=False)
+        for row in rows:
+            table.add_row(*row)
+        stdout.print(table)

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from adahb import _checks as check
 from adahb import schedules
 from adahb.experiments import peers
-from adahb.experiments.bench_linear_cost import SOLVERS, growth, memory
+from adahb.experiments.bench_linear_cost import SOLVERS, epoch_of, growth, memory
 from adahb.experiments.convex import Problem
 from adahb.experiments.rates import theory_alpha
 from adahb.experiments.runs import Method
@@ -116,6 +116,9 @@ def steps(problem: Problem, repeats: int, scale: float = 1.0) -> Json:
     calls: dict[str, Callable[[], float]] = {}
     for name, maker in makers.items():
         calls[name] = lambda maker=maker: _further(maker, objective, more)  # type: ignore[misc]
+    for solver in SOLVERS:
+        name = f"{solver}, steps alone"
+        calls[name] = epoch_of(objective, problem.radius, solver, _auto(problem, solver))
     calls["LinearSVC"] = lambda: _svc(objective)
     return {**_about(problem), "seconds a step": _with_ratios(take_turns(calls, repeats))}
 
@@ -184,7 +187,8 @@ def accuracy(problem: Problem, repeats: int, limit: float, scale: float = 1.0) -
         for name, program in programs.items():
             if found["relative gap"] <= 1e-3:
                 found[f"times faster than {name}"] = program["seconds"] / found["median"]
-    return {**_about(problem), "limit": limit, "ours": ours, "programs": programs}
+    about = {**_about(problem), "relative gap": 1e-3, "limit": limit}
+    return {**about, "ours": ours, "programs": programs}
 
 
 # ------------------------------------------------------------------------------------------- auto

@@ -25,6 +25,7 @@ from adahb.sets import L1Ball
 
 NONZEROS, DIMENSIONS, TEXT = 75, tuple(2**k for k in range(14, 21)), 47_236
 SOLVERS = ("adahb", "hb")
+_RADIUS = 20.0
 
 
 def growth(repeats: int, scale: float = 1.0) -> Json:
@@ -36,7 +37,7 @@ def growth(repeats: int, scale: float = 1.0) -> Json:
         calls: dict[str, Callable[[], float]] = {}
         for solver in SOLVERS:
             for d, X in rows.items():
-                calls[f"{solver} {d}"] = _machine_step(X, solver)
+                calls[f"{solver} {d}"] = _epoch(X, solver)
         seconds = take_turns(calls, repeats)
         least = {s: seconds[f"{s} {DIMENSIONS[0]}"]["median"] for s in SOLVERS}
         for name, turn in seconds.items():
@@ -49,15 +50,16 @@ def growth(repeats: int, scale: float = 1.0) -> Json:
 def _against_dense(repeats: int, n: int) -> Json:
     """The heavy ball on text-like rows, and the same steps with all coordinates touched."""
     X = generated(n, TEXT, evenly=False)
-    objective, schedule, radius = _task(X)
+    objective = LinearObjective(X["X"], X["y"], "hinge")
+    schedule = schedules.HB(alpha=_alpha(objective, "hb"))
     order = np.random.default_rng(1).permutation(n)[: min(n, 2000)]
 
     def dense() -> float:
         start = time.perf_counter()
-        peers.dense_loop(objective, radius, schedule, order)
+        peers.dense_loop(objective, _RADIUS, schedule, order)
         return (time.perf_counter() - start) / order.size
 
-    seconds = take_turns({"ours": _machine_step(X, "hb"), "dense": dense}, repeats)
+    seconds = take_turns({"ours": _epoch(X, "hb"), "dense": dense}, repeats)
     ratio = seconds["dense"]["median"] / seconds["ours"]["median"]
     return {"d": TEXT, **seconds, "times faster": ratio}
 
@@ -85,20 +87,26 @@ def generated(n: int, d: int, *, evenly: bool, seed: int = 0) -> Json:
     return {"X": sparse.csr_array((values.ravel(), columns.ravel(), pointers), (n, d)), "y": y}
 
 
-def _task(rows: Json, solver: str = "hb") -> tuple[LinearObjective, Schedule, float]:
-    """The objective, a schedule with a sensible α, and a radius at which the ball is active."""
-    objective, radius = LinearObjective(rows["X"], rows["y"], "hinge"), 20.0
-    if solver == "hb":
-        lipschitz = objective.sample_lipschitz()
-        alpha = schedules.best_alpha(2 * radius, lipschitz=lipschitz) / 8
-        return objective, schedules.HB(alpha=alpha), radius
-    alpha = schedules.best_alpha(2 * radius, gamma=1.0) / 8
-    return objective, schedules.AdaHB(alpha=alpha, gamma=1.0), radius
+def _epoch(rows: Json, solver: str) -> Callable[[], float]:
+    """An epoch on generated rows, with a sensible α and a radius at which the ball is active."""
+    objective = LinearObjective(rows["X"], rows["y"], "hinge")
+    return epoch_of(objective, _RADIUS, solver, _alpha(objective, solver))
 
 
-def _machine_step(rows: Json, solver: str) -> Callable[[], float]:
+def _alpha(objective: LinearObjective, solver: str) -> float:
+    """An eighth of the theory's."""
+    if solver == "adahb":
+        return schedules.best_alpha(2 * _RADIUS, gamma=1.0) / 8
+    return schedules.best_alpha(2 * _RADIUS, lipschitz=objective.sample_lipschitz()) / 8
+
+
+def epoch_of(
+    objective: LinearObjective, radius: float, solver: str, alpha: float
+) -> Callable[[], float]:
     """A call that takes an epoch of steps further on, and returns the seconds of each."""
-    objective, schedule, radius = _task(rows, solver)
+    schedule: Schedule = schedules.HB(alpha=alpha)
+    if solver == "adahb":
+        schedule = schedules.AdaHB(alpha=alpha, gamma=1.0)
     ball = L1Ball(radius)
     machine = Machine(objective.X, objective.y, "hinge", schedule, constraint=ball)
     rng = np.random.default_rng(2)
