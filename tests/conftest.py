@@ -1,5 +1,8 @@
 """What several test modules start from."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 
@@ -28,3 +31,13 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def data_home():
+    """The folder with real data sets: ADAHB_DATA, or ../shared/data beside the project."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("ADAHB_DATA") or beside)
+    if not folder.is_dir():
+        pytest.skip("no folder with data: neither ADAHB_DATA nor ../shared/data")
+    return folder

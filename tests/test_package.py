@@ -24,10 +24,14 @@ def test_importing_the_package_loads_nothing():
     assert loaded_after("import adahb") == set()
 
 
-@pytest.mark.parametrize("room", [room for room in adahb._ROOMS if room != "optim"])
+@pytest.mark.parametrize("room", sorted(set(adahb._ROOMS) - {"linear", "optim"}))
 def test_rooms_load_no_framework(room):
     used = loaded_after(f"import adahb; adahb.{room}")
     assert used <= {"numpy", "scipy"}
+
+
+def test_linear_models_load_neither_torch_nor_matplotlib():
+    assert not loaded_after("import adahb; adahb.linear") & {"torch", "jax", "matplotlib"}
 
 
 def test_projecting_numpy_arrays_loads_no_torch():

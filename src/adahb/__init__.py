@@ -9,6 +9,7 @@ problems      objectives to try the methods on
 reference     the paper's methods line for line, in float64
 certificates  what can be proved of a run
 optim         the methods as torch optimizers: AdaHB, HB, NAG, PSG
+linear        constrained linear models as scikit-learn estimators
 experiments   the paper's figures and claims as commands
 
 Each is imported when it is first used, so that ``import adahb`` costs nothing.
@@ -20,17 +21,22 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from adahb import certificates, optim, problems, reference, schedules, sets
+    from adahb import certificates, linear, optim, problems, reference, schedules, sets
+    from adahb.linear import HeavyBallClassifier, HeavyBallRegressor
     from adahb.optim import HB, NAG, PSG, AdaHB
 
-_ROOMS = ("certificates", "optim", "problems", "reference", "schedules", "sets")
+_ROOMS = ("certificates", "linear", "optim", "problems", "reference", "schedules", "sets")
 _OPTIMIZERS = ("HB", "NAG", "PSG", "AdaHB")
+_ESTIMATORS = ("HeavyBallClassifier", "HeavyBallRegressor")
 __all__ = [
     "HB",
     "NAG",
     "PSG",
     "AdaHB",
+    "HeavyBallClassifier",
+    "HeavyBallRegressor",
     "certificates",
+    "linear",
     "optim",
     "problems",
     "reference",
@@ -44,6 +50,8 @@ def __getattr__(name: str) -> object:
         return import_module(f"adahb.{name}")
     if name in _OPTIMIZERS:
         return getattr(import_module("adahb.optim"), name)
+    if name in _ESTIMATORS:
+        return getattr(import_module("adahb.linear"), name)
     raise AttributeError(f"module 'adahb' has no attribute {name!r}")
 
 

@@ -18,6 +18,7 @@ from adahb.experiments.store import Interrupted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from adahb.experiments.convex import Problem
     from adahb.experiments.findings import Claim
     from adahb.experiments.store import Json
 
@@ -39,6 +40,13 @@ OutDir = Annotated[
     Path, typer.Option("--out", help="Folder for the results; runs already in it are kept.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="ADAHB_DATA", help="Folder with LIBSVM files."),
+]
+Sets = Annotated[
+    list[str] | None, typer.Option("--sets", help="Data sets; repeat it, or use commas.")
+]
 CPUS = os.cpu_count() or 1
 HORIZONS = "1000,5000"
 LONGEST = 1_000_000
@@ -75,6 +83,40 @@ def reproduce_synthetic(
 
     T = _integers("--T", horizons or [HORIZONS])
     _list(commands.draw_synthetic(out, T, c, workers=jobs, console=stderr))
+
+
+@reproduce.command("convex")
+def reproduce_convex(
+    out: OutDir,
+    data: DataDir = None,
+    sets: Sets = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Runs of each curve.")] = 5,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Of every run, not about a million steps.")
+    ] = None,
+    jobs: Jobs = CPUS,
+) -> None:
+    """Draw figure 6, hinge losses on l1 balls by the epoch: PNG, SVG and the data as JSON.
+
+    Without --sets it takes all sets of the paper that are in the folder or can be downloaded, and
+    if there are none, those that scikit-learn carries.
+
+    [dim]adahb reproduce convex --data ~/libsvm --out results[/dim]
+
+    [dim]adahb reproduce convex --sets breast_cancer,digits --out results --repeats 2[/dim]
+    """
+    from adahb.experiments import commands
+
+    _list(
+        commands.draw_convex(
+            out,
+            _problems(data, sets),
+            repeats=repeats,
+            epochs=epochs,
+            workers=jobs,
+            console=stderr,
+        )
+    )
 
 
 @reproduce.command("quick")
@@ -127,14 +169,20 @@ def reproduce_digits(
 
 
 @app.command("claims")
-def claims(out: OutDir, jobs: Jobs = CPUS) -> None:
-    """Judge the convex claims C1, C2, C4 and C8: numbers, intervals and verdicts.
+def claims(out: OutDir, data: DataDir = None, sets: Sets = None, jobs: Jobs = CPUS) -> None:
+    """Judge the convex claims C1 to C4 and C8: numbers, intervals and verdicts.
+
+    Those about figure 6 are judged on the sets of the paper that are in the folder, and without
+    --data and --sets on what scikit-learn carries.
 
     [dim]adahb claims --out results[/dim]
+
+    [dim]adahb claims --out results --data ~/libsvm[/dim]
     """
     from adahb.experiments import commands
 
-    judged, paths = commands.judge_claims(out, workers=jobs, console=stderr)
+    problems = None if data is None and sets is None else _problems(data, sets)
+    judged, paths = commands.judge_claims(out, problems, workers=jobs, console=stderr)
     _print_claims(judged)
     _list(paths)
 
@@ -199,6 +247,44 @@ def bench_step(
         _print_steps(result)
 
 
+@bench.command("linear")
+def bench_linear(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    data: DataDir = None,
+    sets: Sets = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option("--parts", help="steps, accuracy, growth, auto, memory.  [default: all]"),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each contender.")] = 5,
+    limit: Annotated[float, typer.Option(help="Seconds after which HiGHS is stopped.")] = 600.0,
+    scale: Annotated[float, typer.Option(help="Shortens everything, for a quick look.")] = 1.0,
+    partial: Annotated[
+        Path | None,
+        typer.Option("--partial", help="File for the JSON so far; parts not asked for stay."),
+    ] = None,
+) -> None:
+    """Time the linear estimators beside SGDClassifier, LinearSVC, HiGHS and a dense loop.
+
+    [dim]adahb bench linear --data ~/libsvm --json > linear.json[/dim]
+
+    [dim]adahb bench linear --sets breast_cancer --scale 0.1[/dim]
+    """
+    from adahb.experiments import bench_linear
+    from adahb.experiments.store import to_json
+
+    problems = _problems(data, sets)
+    wanted = [part for text in parts or bench_linear.PARTS for part in text.split(",")]
+    with stderr.status("measuring"):
+        result = bench_linear.run(
+            problems, parts=wanted, repeats=repeats, limit=limit, scale=scale, out=partial
+        )
+    if as_json:
+        sys.stdout.write(to_json(result, 1))
+    else:
+        _print_linear(result)
+
+
 def main() -> None:
     """Run the command; what goes wrong is one line on standard error and a code that says so."""
     try:
@@ -213,6 +299,18 @@ def main() -> None:
     except (ValueError, TypeError, OSError, ImportError) as error:
         stderr.print(Text.assemble(("error: ", "red"), str(error)), soft_wrap=True)
         sys.exit(1)
+
+
+def _problems(data: Path | None, sets: Sequence[str] | None) -> list[Problem]:
+    """The problems of figure 6, with a word about those that cannot be had."""
+    from adahb.experiments.convex import available
+
+    wanted = None if sets is None else [name for text in sets for name in text.split(",")]
+    return available(
+        None if data is None else str(data),
+        wanted,
+        lambda line: stderr.print(line, highlight=False, soft_wrap=True),
+    )
 
 
 def _integers(name: str, values: Sequence[str]) -> list[int]:
@@ -317,3 +415,13 @@ def _print_steps(result: Json) -> None:
         stdout.print(table)
         for name, reason in case["failed"].items():
             stderr.print(f"{name}: {reason}", highlight=False, soft_wrap=True)
+
+
+def _print_linear(result: Json) -> None:
+    from adahb.experiments.tables import linear_tables
+
+    for title, (head, rows) in linear_tables(result).items():
+        table = Table(*head, title=title, title_justify="left", pad_edge=False)
+        for row in rows:
+            table.add_row(*row)
+        stdout.print(table)

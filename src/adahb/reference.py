@@ -285,7 +285,7 @@ def run(
     value_is_known = batch_size is None and not schedule.extrapolates
     rows: list[tuple[int, float, float, float]] = []
     for t in range(state.step + 1, stop + 1):
-        taken, point_next = _step(t, point, source.draw, schedule, settings)
+        taken, point_next = take_step(t, point, source.draw, schedule, settings)
         last = point.w
         average = average + (last - average) / t
         if t == stop or t in recorded:
@@ -313,10 +313,10 @@ def _no_power(power: float, momentum: float) -> None:
         )
 
 
-def _step(
+def take_step(
     t: int, point: Point, draw: Draw, schedule: Schedule, settings: Settings
 ) -> tuple[Step, Point]:
-    """Lines 3 to 6 of Algorithm 1, and the same for its relatives."""
+    """Make step t from ``point``: lines 3 to 6 of Algorithm 1, and the same for its relatives."""
     w, u, z, v = point
     at = schedule(t)
     y = w + at.beta1 * u if schedule.extrapolates else w

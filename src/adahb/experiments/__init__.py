@@ -3,6 +3,7 @@
 store      results on disk, one file a run, whole or not there
 runs       what is run: a method on a problem, and the curve that comes of it
 synthetic  figure 5: the hard function
+convex     figure 6: hinge losses on l1 balls
 claims     each claim with its numbers, their intervals and a verdict
 report     one page that shows it all
 """

@@ -1,4 +1,4 @@
-"""The convex claims of the paper, judged by measurement: C1, C2, C4 and C8.
+"""The convex claims of the paper, judged by measurement: C1 to C4 and C8.
 
 A claim falls into parts where parts of it fare differently.  Each part knows its runs and how to
 judge them; :func:`judge` makes the runs that are missing and asks every part.
@@ -14,7 +14,8 @@ import numpy as np
 from rich.console import Console
 
 from adahb import schedules
-from adahb.experiments import synthetic, theorems
+from adahb.experiments import convex_claims, synthetic, theorems
+from adahb.experiments.convex import BUNDLED, Problem
 from adahb.experiments.findings import Claim, Estimate, Finding, exact, geometric_mean, slope_at_end
 from adahb.experiments.rates import HORIZONS, HardRate, HingeRate
 from adahb.experiments.runs import Hinge, Method
@@ -142,9 +143,11 @@ class SlowLast:
         return Claim("C2 PSG", statement, findings, remark)
 
 
-def judge(store: Store, *, workers: int, console: Console) -> list[Claim]:
+def judge(
+    store: Store, problems: Sequence[Problem] | None = None, *, workers: int, console: Console
+) -> list[Claim]:
     """Make the runs that are missing and judge every part."""
-    parts = all_parts()
+    parts = all_parts(problems)
     store.complete(
         (job for part in parts for job in part.tuning()), workers=workers, console=console
     )
@@ -155,9 +158,19 @@ def judge(store: Store, *, workers: int, console: Console) -> list[Claim]:
         return [part.judge(store) for part in parts]
 
 
-def all_parts() -> Sequence[Part]:
-    """The convex claims."""
-    return [AgainstPSG(), *_last_iterates(), SlowLast(), *_averages(), *theorems.parts()]
+def all_parts(problems: Sequence[Problem] | None = None) -> Sequence[Part]:
+    """The convex claims; ``problems`` are those of figure 6, by default what scikit-learn has."""
+    if problems is None:
+        problems = [Problem(name, radius) for name, radius in BUNDLED.items()]
+    figure6 = convex_claims.parts(problems)
+    return [
+        AgainstPSG(),
+        *_last_iterates(),
+        SlowLast(),
+        *figure6,
+        *_averages(),
+        *theorems.parts(),
+    ]
 
 
 def _last_iterates() -> list[Part]:

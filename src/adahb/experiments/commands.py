@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from adahb.experiments import claims, digits, figures, forms, precision, report, synthetic
+from adahb.experiments import claims, convex, digits, figures, forms, precision, report, synthetic
 from adahb.experiments.findings import Claim
 from adahb.experiments.store import Json, Store, environment, to_json, write_whole
 
@@ -29,9 +29,38 @@ def draw_synthetic(
     return _write(folder, {f"{report.FIGURE}.{kind}": data for kind, data in contents.items()})
 
 
-def judge_claims(folder: Path, *, workers: int, console: Console) -> tuple[list[Claim], list[Path]]:
+def draw_convex(
+    folder: Path,
+    problems: Sequence[convex.Problem],
+    *,
+    repeats: int,
+    epochs: int | None,
+    workers: int,
+    console: Console,
+) -> list[Path]:
+    """Figure 6 as PNG and SVG, and its data as JSON."""
+    import matplotlib  # noqa: F401 - missing, it is to be missed before the runs
+
+    store = Store(folder / "runs")
+    panels = [convex.contenders(p, repeats=repeats, epochs=epochs) for p in problems]
+    store.complete(convex.tuning(panels), workers=workers, console=console)
+    store.complete(convex.repeats(store, panels), workers=workers, console=console)
+    data = convex.data(store, panels)
+    figure = figures.figure6(data)
+    contents = {kind: figures.render(figure, kind) for kind in ("png", "svg")}
+    contents["json"] = to_json(data).encode()
+    return _write(folder, {f"{report.CONVEX}.{kind}": data for kind, data in contents.items()})
+
+
+def judge_claims(
+    folder: Path,
+    problems: Sequence[convex.Problem] | None = None,
+    *,
+    workers: int,
+    console: Console,
+) -> tuple[list[Claim], list[Path]]:
     """The convex claims, and their numbers as JSON."""
-    judged = claims.judge(Store(folder / "runs"), workers=workers, console=console)
+    judged = claims.judge(Store(folder / "runs"), problems, workers=workers, console=console)
     content = to_json({"claims": [_plain(c) for c in judged], "environment": environment()}, 1)
     return judged, _write(folder, {report.CLAIMS: content.encode()})
 

@@ -69,6 +69,49 @@ def _panel(axes: Axes, panel: Json) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def figure6(data: Json) -> Figure:
+    """f(w) - f* against the epoch on a log scale, a panel for each data set, bands over repeats."""
+    from matplotlib.figure import Figure
+
+    panels = data["panels"]
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.6 * rows + 0.5), layout="constrained")
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, panel in zip(places, panels, strict=False):
+        _gaps(axes, panel)
+    for axes in places[len(panels) :]:
+        axes.set_axis_off()
+    handles, labels = places[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _gaps(axes: Axes, panel: Json) -> None:
+    colours = (COLOURS[1], COLOURS[0], COLOURS[2], COLOURS[7], COLOURS[4], COLOURS[6])
+    for colour, curve in zip(colours, panel["curves"], strict=True):
+        axes.fill_between(
+            panel["epoch"], curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0
+        )
+        axes.plot(
+            panel["epoch"],
+            curve["value"],
+            color=colour,
+            linewidth=1.6,
+            linestyle="-" if curve["published"] else (0, (4, 1.5)),
+            label=curve["label"],
+        )
+    axes.set_yscale("log")
+    axes.set(
+        title=f"{panel['dataset']} (τ = {panel['radius']:g})",
+        xlabel="epoch",
+        ylabel="$f(w_t) - f^*$",
+        xlim=(0, panel["epoch"][-1]),
+    )
+    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def render(figure: Figure, kind: str) -> bytes:
     """The figure as the bytes of a PNG or an SVG, the same for the same data."""
     from matplotlib import rc_context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from adahb.experiments.findings import Estimate, mean, slope, slope_at_end
 from adahb.experiments.runs import Hard, Hinge, Method, Task
 from adahb.experiments.store import Store
+from adahb.problems import LinearObjective
 from adahb.schedules import Adaptive, Output, best_alpha
+from adahb.sets import ConvexSet
 
 HORIZONS = tuple(2**k for k in range(7, 15))
 SEEDS = (0, 1, 2, 3, 4)
@@ -92,7 +95,18 @@ class HingeRate:
         return Task(self.problem, method, HORIZONS, seed)
 
 
-def theory_alpha(problem: Hinge, method: Method) -> float:
+class OnBall(Protocol):
+    """A linear model's loss on an l1 ball."""
+
+    @property
+    def radius(self) -> float:
+        """The ball's."""
+
+    def make(self) -> tuple[LinearObjective, ConvexSet]:
+        """The objective and the set."""
+
+
+def theory_alpha(problem: OnBall, method: Method) -> float:
     """The α that minimises the bound of Theorem 3 or 5; the l1 ball is 2τ wide in both norms."""
     if isinstance(method.schedule, Adaptive):
         return best_alpha(2 * problem.radius, gamma=method.schedule.gamma)

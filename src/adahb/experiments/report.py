@@ -10,6 +10,7 @@ from adahb.experiments.errata import ERRATA
 from adahb.experiments.store import Json, read_json, write_whole
 
 FIGURE = "figure5"
+CONVEX = "convex"
 CLAIMS = "claims.json"
 
 
@@ -21,12 +22,15 @@ def write_report(results: Path, out: Path) -> Path:
                 f"{results / name} is missing; `adahb reproduce quick --out {results}` makes it"
             )
     claims = read_json(results / CLAIMS)
+    convex = results / f"{CONVEX}.svg"
+    figures = [(results / f"{FIGURE}.svg").read_bytes()]
+    figures += [convex.read_bytes()] if convex.is_file() else []
     page = out / "index.html"
-    write_whole(page, _render(claims, (results / f"{FIGURE}.svg").read_bytes()))
+    write_whole(page, _render(claims, *figures))
     return page
 
 
-def _render(claims: Json, figure: bytes) -> str:
+def _render(claims: Json, figure5: bytes, figure6: bytes | None = None) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -41,7 +45,8 @@ def _render(claims: Json, figure: bytes) -> str:
         version=adahb.__version__,
         claims=claims["claims"],
         environment=claims["environment"],
-        figure=base64.b64encode(figure).decode(),
+        figure5=base64.b64encode(figure5).decode(),
+        figure6=figure6 and base64.b64encode(figure6).decode(),
         errata=ERRATA,
     )
 
