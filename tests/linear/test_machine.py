@@ -33,8 +33,8 @@ SCHEDULES = [
     AdaHB(alpha=0.1, gamma=0.5, power=1, tick=4),
     AdaHBConstant(alpha=0.2, gamma=1, beta=0.7),
     NAG(alpha=0.7),
-    LinearDecay(alpha=0.7, horizon=100),
-    JainNagarajNetrapalli(alpha=0.7, horizon=100),
+    LinearDecay(alpha=0.7, horizon=200),
+    JainNagarajNetrapalli(alpha=0.7, horizon=200),
 ]
 SETS = [
     None,

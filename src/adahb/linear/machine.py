@@ -46,6 +46,8 @@ class Machine:
         sample_weight: A number for each sample; over their mean they multiply its derivative.
         start: The first iterate, zero if not given; projected if it is outside of the set.
         intercept_start: The first intercept.
+        average: Whether the mean of the iterates is kept, for `average_coef` and
+            `average_intercept`.
         loop: The name of the loop to use; None takes the fastest that can be used.
 
     What a step does is `adahb.reference.take_step`, in float64, whatever the loop; the loops
@@ -67,13 +69,14 @@ class Machine:
         sample_weight: ArrayLike | None = None,
         start: ArrayLike | None = None,
         intercept_start: float = 0.0,
+        average: bool = True,
         loop: str | None = None,
     ) -> None:
         if not isinstance(schedule, Schedule):
             raise TypeError(f"schedule must be one of adahb.schedules, got {schedule!r}")
         batch_size = check.integer("batch_size", batch_size, at_least=1)
         settings = Settings(constraint, form, projection, batch_size)
-        self.model = Model(losses.get(loss), schedule, settings, bool(fit_intercept))
+        self.model = Model(losses.get(loss), schedule, settings, bool(fit_intercept), bool(average))
         self.samples = self._samples(X, y, sample_weight)
         self._duals = DualAverages(self.samples.objective.n)
         w = np.zeros(self.n_features) if start is None else vector("start", start, self.n_features)

@@ -1,14 +1,16 @@
 """The loops that a linear model can be trained with, all of which make the same steps.
 
+lazy     the averaging form, at the cost of the row's nonzeros
 general  NumPy, one step at a time, for every set, loss and schedule: the yardstick
 """
 
 from adahb.linear.loops.base import Loop, Model, Place, Samples
 from adahb.linear.loops.general import General
+from adahb.linear.loops.lazy import Lazy
 
-__all__ = ["General", "Loop", "Model", "Place", "Samples", "choose"]
+__all__ = ["General", "Lazy", "Loop", "Model", "Place", "Samples", "choose"]
 
-LOOPS: tuple[type[Loop], ...] = (General,)
+LOOPS: tuple[type[Loop], ...] = (Lazy, General)
 """The fastest first."""
 
 

@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 from adahb.certificates import DualAverages
 from adahb.problems import LinearObjective, Loss
 from adahb.reference import Point, Settings
-from adahb.schedules import Schedule
-from adahb.sets import ConvexSet
+from adahb.schedules import Adaptive, Schedule
+from adahb.sets import Box, ConvexSet, LinfBall, NonNegative
 
 Vector = NDArray[np.float64]
 Order = NDArray[np.intp]
+
+BOXES: tuple[type[ConvexSet], ...] = (Box, LinfBall, NonNegative)
+"""The sets that bound each coordinate on its own."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,14 @@ class Samples:
 
     objective: LinearObjective
     weights: Vector | None = None
+
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether a row of a CSR matrix has a column twice."""
+        from adahb.linear.loops.compiled import repeated
+
+        X: Any = self.objective.X
+        return not X.has_canonical_format and repeated(X.indptr, X.indices, X.shape[1])
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,18 @@ class Model:
     schedule: Schedule
     settings: Settings
     intercept: bool
+    average: bool = True
+    """Whether the mean of the iterates is kept."""
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether there is a second moment."""
+        return isinstance(self.schedule, Adaptive)
+
+    @property
+    def delta(self) -> float:
+        """The δ of an adaptive schedule."""
+        return self.schedule.delta if isinstance(self.schedule, Adaptive) else 0.0
 
     @property
     def batch_size(self) -> int:
@@ -132,3 +155,16 @@ def with_intercept(model: Model, coef: Any, intercept: float) -> Vector:
     """Return the vector that the loops move."""
     w = np.array(coef, dtype=np.float64)
     return np.append(w, intercept) if model.intercept else w
+
+
+def no_average() -> AttributeError:
+    """Return the error for asking after a mean that was not kept."""
+    return AttributeError("the mean of the iterates was not kept: it needs average=True")
+
+
+def bounds(constraint: ConvexSet | None) -> tuple[Vector, Vector]:
+    """Return the bounds of every coordinate, as arrays of length 1 where they are all alike."""
+    if constraint is None:
+        return np.array([-np.inf]), np.array([np.inf])
+    lower, upper = (np.atleast_1d(np.asarray(b, float)) for b in cast("Box", constraint)._bounds)
+    return np.ascontiguousarray(lower), np.ascontiguousarray(upper)

@@ -7,7 +7,16 @@ import math
 import numpy as np
 
 from adahb.certificates import DualAverages
-from adahb.linear.loops.base import Loop, Model, Order, Place, Samples, Vector, not_finite
+from adahb.linear.loops.base import (
+    Loop,
+    Model,
+    Order,
+    Place,
+    Samples,
+    Vector,
+    no_average,
+    not_finite,
+)
 from adahb.reference import take_step
 
 
@@ -34,7 +43,8 @@ class General(Loop):
 
         last = self._point.w
         _, self._point = take_step(t, self._point, draw, model.schedule, model.extended)
-        self._average = self._average + (last - self._average) / t
+        if model.average:
+            self._average = self._average + (last - self._average) / t
         self.steps = t
 
     def _subgradient(self, samples: Samples, rows: Order, duals: DualAverages, y: Vector) -> Vector:
@@ -63,4 +73,6 @@ class General(Loop):
     @property
     def average(self) -> Vector:
         """The mean of the iterates."""
+        if not self.model.average:
+            raise no_average()
         return self._average.copy()

@@ -1,0 +1,273 @@
+"""The averaging form at the cost of the row: a coordinate is settled when it is touched.
+
+It covers what leaves z alone where a step does not touch it, up to numbers that all coordinates
+share: no constraint, bounds on each coordinate, and the l1 ball (`adahb.linear.loops.lazy_l1`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from scipy import sparse
+
+from adahb import schedules
+from adahb.certificates import DualAverages
+from adahb.linear.loops.base import (
+    BOXES,
+    Loop,
+    Model,
+    Order,
+    Place,
+    Samples,
+    Vector,
+    bounds,
+    no_average,
+    not_finite,
+)
+from adahb.linear.loops.derivatives import coded
+from adahb.reference import Point
+from adahb.sets import L1Ball
+
+CHUNK = 1 << 16
+"""Steps whose coefficients are made together."""
+
+LOW, TINY = 1e-50, 1e-200
+"""A product of coefficients below the first begins anew at 1; none falls below the second."""
+
+LARGE = 1 << 20
+"""Bytes of state from which memory is asked for before it is needed."""
+
+KNOWN = (
+    schedules.PSG,
+    schedules.LinearDecay,
+    schedules.JainNagarajNetrapalli,
+    schedules.HB,
+    schedules.HBConstant,
+    schedules.AdaHB,
+    schedules.AdaHBConstant,
+)
+WITHOUT_MOMENTUM = KNOWN[:3]
+
+
+class Chunk(NamedTuple):
+    """The coefficients of some steps, for which products of coefficients stay far from 0."""
+
+    steps: Vector
+    """η; in a metric η √t, with h = √t V̂."""
+    shares: Vector
+    """c."""
+    p: Vector
+    """The product of the β2 so far, whereby V = p · SQUARES."""
+    gains: Vector
+    """The weight of g² in SQUARES."""
+    deltas: Vector
+    """What is added to the root of the second moment; in a metric δ."""
+    tails: Vector
+    """Minus the sum of the m of the steps that follow in the chunk."""
+    ahead: float
+    """The sum of the m of all steps of the chunk."""
+
+
+class Lazy(Loop):
+    """A step costs the row's nonzeros, and an amortised constant for each z that becomes 0."""
+
+    name = "lazy"
+
+    def __init__(self, model: Model, place: Place) -> None:
+        super().__init__(model, place)
+        from adahb.linear.loops import calendar as c
+
+        constraint = model.settings.constraint
+        d = place.point.w.size - model.intercept
+        w, _, z, v = (vector[:d] for vector in place.point)
+        self._metric = _in_metric(model)
+        self._p = 1.0 / max(place.steps, 1)
+        self._share = 0.0
+        self._rec = _records(d, 8 if model.adaptive or model.average else 4)
+        self._f, self._n = np.zeros(16), np.zeros(8, dtype=np.int64)
+        h = np.sqrt(v / self._p) + model.delta if self._metric else np.ones(d)
+        ball = isinstance(constraint, L1Ball)
+        self._rec[:, c.U] = w
+        self._rec[:, c.K] = np.abs(z) * h if ball else z
+        self._rec[:, c.Q] = np.sign(z) / h if ball else 1.0
+        self._rec[:, c.BUCKET] = np.where(z != 0, 0.0, c.NOWHERE)
+        self._f[c.M] = 1.0
+        if model.adaptive:
+            self._rec[:, c.SQUARES] = v / self._p
+        if model.average:
+            self._rec[:, c.SUM] = place.average[:d] * place.steps
+        if model.intercept:
+            self._f[c.W0], self._f[c.Z0] = place.point.w[d], place.point.z[d]
+            self._f[c.SQUARES0] = place.point.v[d] / self._p
+            self._f[c.SUM0] = place.average[d] * place.steps
+        self._queue: Any = None
+        self._head: Any = None
+        self._lower, self._upper, self._radius = np.zeros(1), np.zeros(1), np.inf
+        if ball:
+            self._radius = cast("L1Ball", constraint).radius
+            alive = np.flatnonzero(z)
+            self._n[[c.TOP, c.ALIVE]] = alive.size
+            self._queue = np.empty((2 * d + 64, 2), dtype=np.int32)
+            self._queue[: alive.size, 0] = alive
+            self._head = np.full(min(8 * d + 65, 1 << 18), -1, dtype=np.int32)
+            c.rebuild(self._rec, self._f, self._n, self._queue, self._head)
+        else:
+            self._lower, self._upper = bounds(constraint)
+        self._keys, self._inverses = np.empty((2, d))
+
+    @classmethod
+    def refuses(cls, model: Model, samples: Samples) -> str | None:
+        """Say why the loop cannot train this model on such samples; None if it can."""
+        schedule, settings = model.schedule, model.settings
+        constraint = settings.constraint
+        if not sparse.issparse(samples.objective.X):
+            return "X is dense"
+        if coded(model.loss) is None:
+            return f"{model.loss!r} is not compiled"
+        if type(schedule) not in KNOWN:
+            return f"{type(schedule).__name__} is not a schedule it knows"
+        if type(constraint) not in (type(None), L1Ball, *BOXES):
+            return f"{type(constraint).__name__} moves every coordinate in every step"
+        if type(schedule) not in WITHOUT_MOMENTUM:
+            if constraint is not None and settings.form == "paper":
+                return "the paper form moves every coordinate with momentum"
+            if constraint is None and schedule.tick > 1:
+                return "the momentum changes, and w is not the mean of a z"
+        if isinstance(schedule, schedules.Adaptive):
+            if schedule.gamma == 1 and schedule.tick > 1:
+                return "gamma=1 with tick > 1 forgets the second moment of the first tick"
+            if _in_metric(model) and schedule.gamma < 1:
+                return "the metric of gamma < 1 changes where a step does not touch"
+        return None
+
+    def run(self, samples: Samples, order: Order, duals: DualAverages) -> None:
+        """Take the steps on the rows in ``order``, noting each derivative in ``duals``."""
+        from adahb.linear.loops.calendar import M
+        from adahb.linear.loops.lazy_steps import train
+
+        X: Any = samples.objective.X
+        model, size = self.model, self.model.batch_size
+        code, parameter = coded(model.loss) or (0, 0.0)
+        merge = size > 1 or samples.repeats
+        where = np.full(X.shape[1] if merge else 0, -1, dtype=np.int32)
+        cols = np.empty(where.size, dtype=np.int32)
+        values = np.empty(where.size)
+        done = 0
+        while done < order.size:
+            if 0 < self._f[M] < LOW or self._p < LOW:
+                self._renew()
+            at = self._coefficients(-(-(order.size - done) // size))
+            self._begin(at)
+            rows = order[done : done + at.steps.size * size]
+            taken = train(
+                rows, size, samples.objective.y, samples.weights, X.indptr, X.indices, X.data,
+                code, parameter, model.intercept, self._radius, self._lower, self._upper,
+                at.steps, at.shares, at.p, at.gains, at.deltas, at.tails, self._rec, self._f,
+                self._n, self._queue, self._head, self._keys, self._inverses, where, cols, values,
+                duals.sums, duals.visits, merge, self._rec.nbytes > LARGE,
+                1 if model.adaptive else None, 1 if self._metric else None,
+                1 if model.average else None,
+            )  # fmt: skip
+            self.steps += taken
+            if taken < at.steps.size:
+                raise not_finite(self.steps + 1)
+            self._p, self._share = float(at.p[-1]), float(at.shares[-1])
+            done += rows.size
+
+    def _coefficients(self, count: int) -> Chunk:
+        """Return the coefficients of up to ``count`` steps, fewer where a product nears 0."""
+        from adahb.linear.loops.calendar import M
+
+        t = np.arange(self.steps + 1, self.steps + min(count, CHUNK) + 1)
+        at = self.model.schedule(t)
+        eta, c = at.eta, at.c
+        m = self._f[M] * np.cumprod(1.0 - c)
+        p = gains = deltas = np.full(t.size, self._p)
+        if at.beta2 is not None:
+            p = self._p * np.cumprod(np.where(at.beta2 > 0, at.beta2, 1.0))
+            gains, deltas = (1.0 - at.beta2) / p, at.delta
+            if self._metric:  # δ/δ_t = √t, and p t = 1
+                eta, gains, deltas = (
+                    eta * self.model.delta / deltas,
+                    1 + 0 * p,
+                    self.model.delta + 0 * p,
+                )
+        fits = ((m > TINY) | (c == 1)) & (p > TINY)
+        stop = t.size if fits.all() else max(int(np.argmin(fits)), 1)
+        before = np.append(self._f[M], m[: stop - 1])
+        sums = np.append(np.cumsum(before[::-1])[::-1], 0.0)
+        eta, c, p, gains, deltas = (x[:stop] for x in (eta, c, p, gains, deltas))
+        return Chunk(eta, c, p, gains, deltas, -sums[1:], float(sums[0]))
+
+    def _begin(self, at: Chunk) -> None:
+        """Begin the sums of the w_j anew, for a chunk with other steps to come."""
+        from adahb.linear.loops import calendar as c
+
+        if self.model.average:
+            f, rec = self._f, self._rec
+            rec[:, c.SUM] += (
+                rec[:, c.Q] * (rec[:, c.K] * f[c.SA] - f[c.SB]) + rec[:, c.U] * at.ahead
+            )
+            f[c.SA] = f[c.SB] = 0.0
+
+    def _renew(self) -> None:
+        """Begin the products anew at 1."""
+        from adahb.linear.loops import calendar as c
+
+        self._rec[:, c.U] *= self._f[c.M]
+        self._f[c.M] = 1.0
+        if self.model.adaptive:
+            self._rec[:, c.SQUARES] *= self._p
+            self._f[c.SQUARES0] *= self._p
+            self._p = 1.0
+
+    def _with_intercept(self, vector: Vector, last: int) -> Vector:
+        return np.append(vector, self._f[last]) if self.model.intercept else vector
+
+    @property
+    def w(self) -> Vector:
+        """The iterate."""
+        from adahb.linear.loops import calendar as c
+
+        rec, f = self._rec, self._f
+        w = f[c.M] * rec[:, c.U] + rec[:, c.Q] * (rec[:, c.K] * f[c.ALPHA] - f[c.BETA])
+        return self._with_intercept(w, c.W0)
+
+    @property
+    def average(self) -> Vector:
+        """The mean of the iterates."""
+        from adahb.linear.loops import calendar as c
+
+        if not self.model.average:
+            raise no_average()
+        rec, f = self._rec, self._f
+        if not self.steps:
+            return self.w
+        total = rec[:, c.SUM] + rec[:, c.Q] * (rec[:, c.K] * f[c.SA] - f[c.SB])
+        return self._with_intercept(total, c.SUM0) / self.steps
+
+    def place(self) -> Place:
+        """Return where training stands; without momentum w - w₋ is not known, and not needed."""
+        from adahb.linear.loops import calendar as c
+
+        rec, f, w, v = self._rec, self._f, self.w, np.zeros(self.w.size)
+        z = self._with_intercept(rec[:, c.Q] * (rec[:, c.K] - f[c.LEVEL]), c.Z0)
+        u = (z - w) * (self._share / (1.0 - self._share) if self._share < 1 else 0.0)
+        if self.model.adaptive:
+            v = self._p * self._with_intercept(rec[:, c.SQUARES], c.SQUARES0)
+        average = self.average if self.model.average else np.zeros_like(w)
+        return Place(self.steps, Point(w, u, z, v), average)
+
+
+def _in_metric(model: Model) -> bool:
+    """Whether z is projected in a metric that matters."""
+    ball = isinstance(model.settings.constraint, L1Ball)
+    return ball and model.adaptive and model.settings.projection == "metric"
+
+
+def _records(d: int, width: int) -> Vector:
+    """Return zeros, a row for each coordinate, the rows beginning where lines of the cache do."""
+    space = np.zeros(d * width + 8)
+    skip = -space.ctypes.data // 8 % 8
+    return space[skip : skip + d * width].reshape(d, width)
