@@ -142,16 +142,30 @@ def auto(
     scale = None if samples.scale is None else samples.scale[rows]
     part = Samples(samples.X[rows], samples.y[rows], Visits(rows, None, None), scale, scale)
     order = np.arange(steps)
-    objective = Certificate(part.X, part.y, model.loss, None, weights=scale)
     best, chosen = math.inf, alpha
     for k in range(CANDIDATES):
         candidate = float(f"{alpha / FACTOR**k:.3g}")
         machine = make(candidate, part)
         try:
             machine.run(order)
-            reached = objective.value(machine.coef, machine.intercept)
+            reached = _reached(machine, part)
         except FloatingPointError:  # diverged, where neither the loss nor the set is bounded
             continue
         if reached < best:
             best, chosen = reached, candidate
     return chosen
+
+
+def _reached(machine: Machine, part: Samples) -> float:
+    """Return the certified gap after a pilot; the objective where there is none."""
+    model = machine.model
+    certificate = Certificate(
+        part.X,
+        part.y,
+        model.loss,
+        model.settings.constraint,
+        weights=part.weights,
+        intercept=model.intercept,
+    )
+    value = certificate.visit(machine.coef, machine.intercept, machine.dual_sums, machine.visits)
+    return value if certificate.reason else value - certificate.lower_bound
