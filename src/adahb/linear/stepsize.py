@@ -45,6 +45,7 @@ FACTOR = 4.0
 CANDIDATES = 8
 _MOST = 1 << 14
 _FEWEST = 512
+_WORTHWHILE = 1 << 12
 
 
 def theory(
@@ -137,7 +138,7 @@ def auto(
         gamma=gamma,
     )
     visits = samples.visits.rows
-    steps = min(max(visits.size // CANDIDATES, _FEWEST), _MOST)
+    steps = min(max(visits.size // CANDIDATES, min(visits.size, _WORTHWHILE), _FEWEST), _MOST)
     rows = visits[np.random.default_rng(seed).integers(visits.size, size=steps)]
     scale = None if samples.scale is None else samples.scale[rows]
     part = Samples(samples.X[rows], samples.y[rows], Visits(rows, None, None), scale, scale)
