@@ -1,16 +1,18 @@
 """The loops that a linear model can be trained with, all of which make the same steps.
 
 lazy     the averaging form, at the cost of the row's nonzeros
+dense    every coordinate in every step, compiled; for few features and for dense rows
 general  NumPy, one step at a time, for every set, loss and schedule: the yardstick
 """
 
 from adahb.linear.loops.base import Loop, Model, Place, Samples
+from adahb.linear.loops.dense import Dense
 from adahb.linear.loops.general import General
 from adahb.linear.loops.lazy import Lazy
 
-__all__ = ["General", "Lazy", "Loop", "Model", "Place", "Samples", "choose"]
+__all__ = ["Dense", "General", "Lazy", "Loop", "Model", "Place", "Samples", "choose"]
 
-LOOPS: tuple[type[Loop], ...] = (Lazy, General)
+LOOPS: tuple[type[Loop], ...] = (Lazy, Dense, General)
 """The fastest first."""
 
 
