@@ -255,7 +255,7 @@ def test_the_sets_of_the_paper_are_known():
 
 @pytest.mark.parametrize("name", names())
 def test_the_real_files(name, data_home):
-    if files.find(SOURCES[name], data_home) is None:
+    if files.find(SOURCES[name].file, data_home, "libsvm") is None:
         pytest.skip(f"{name} is not in {data_home}")
     data, source = load_libsvm(name, data_home), SOURCES[name]
     assert data.X.shape == (source.rows, source.columns)

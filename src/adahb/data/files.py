@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from adahb.data.registry import Source
-
 ENVIRONMENT = "ADAHB_DATA"
 _PACKED: dict[str, Callable[[Path], Any]] = {
     ".bz2": bz2.open,
@@ -43,37 +41,54 @@ def folder(data_home: str | os.PathLike[str] | None) -> Path | None:
     return path
 
 
-def find(source: Source, home: Path | None) -> Path | None:
-    """The file in a folder or its subfolder ``libsvm``, packed or not; None if it is in neither."""
+def find(file: str, home: Path | None, *folders: str) -> Path | None:
+    """The file in a folder or one of its subfolders, packed or not; None if it is in none."""
     if home is None:
         return None
-    folders, endings = (home, home / "libsvm"), ("", *_PACKED)
-    candidates = (place / f"{source.file}{ending}" for place in folders for ending in endings)
+    places = (home, *(home / folder for folder in folders))
+    candidates = (place / f"{file}{ending}" for place in places for ending in ("", *_PACKED))
     return next((path for path in candidates if path.is_file()), None)
 
 
-def download(name: str, source: Source, home: Path | None, *, offline: bool) -> Path:
-    """The file in the cache; if it is not there it is downloaded, unless ``offline``."""
-    searched = "" if home is None else f", which is not in {home} or {home / 'libsvm'}"
+def download(
+    name: str,
+    file: str,
+    url: str | None,
+    known_hash: str | None,
+    home: Path | None,
+    *,
+    folder: str,
+    offline: bool,
+) -> Path:
+    """The file of a set in the cache; if it is not there it is downloaded, unless ``offline``.
+
+    ``folder`` is where it may lie in ``home``, and where it is kept in the cache; ``known_hash`` is
+    that of what ``url`` yields, as pooch has it.
+    """
+    searched = "" if home is None else f", which is not in {home} or {home / folder}"
     remedy = f"put it into a folder and name that with data_home or {ENVIRONMENT}"
-    wanted = f"{name!r} needs the file {source.file} (or .bz2, .xz, .gz){searched}"
-    if source.url is None:
+    wanted = f"{name!r} needs the file {file} (or .bz2, .xz, .gz){searched}"
+    if url is None:
         raise FileNotFoundError(f"{wanted}; it is not published for download: {remedy}")
     try:
         import pooch
     except ModuleNotFoundError:
         raise FileNotFoundError(
-            f"{wanted}; {remedy}, or pip install 'adahb[data]', which downloads {source.url}"
+            f"{wanted}; {remedy}, or pip install 'adahb[data]', which downloads {url}"
         ) from None
-    kept = Path(pooch.os_cache("adahb")) / "libsvm" / Path(source.url).name
+    kept = Path(pooch.os_cache("adahb")) / folder / Path(url).name
     if offline:
         if kept.is_file():
             return kept
         raise FileNotFoundError(f"{wanted}; {remedy}")
-    known_hash = None if kept.suffix in _PACKED else source.sha256
     try:
-        return Path(pooch.retrieve(source.url, known_hash, kept.name, kept.parent))
+        return Path(pooch.retrieve(url, known_hash, kept.name, kept.parent))
     except (OSError, ValueError) as error:
         raise DownloadFailed(
-            f"{wanted}; downloading {source.url} failed ({error}): try again, or {remedy}"
+            f"{wanted}; downloading {url} failed ({error}): try again, or {remedy}"
         ) from error
+
+
+def is_packed(name: str) -> bool:
+    """Tell whether a name ends like that of a packed file."""
+    return Path(name).suffix in _PACKED

@@ -20,6 +20,9 @@ from adahb import _checks as check
 from adahb.data import files
 from adahb.data.registry import SOURCES, Source
 
+FOLDER = "libsvm"
+"""Where the files lie in a folder of data."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -91,8 +94,14 @@ def locate(
     Nothing is read yet.  A file that cannot be had is a FileNotFoundError, which says what to do.
     """
     source, home = SOURCES[name], files.folder(data_home)
-    path = files.find(source, home)
-    return path or files.download(name, source, home, offline=not download)
+    path = files.find(source.file, home, FOLDER)
+    if path is not None:
+        return path
+    packed = source.url is not None and files.is_packed(source.url)
+    known_hash = None if packed else source.sha256
+    return files.download(
+        name, source.file, source.url, known_hash, home, folder=FOLDER, offline=not download
+    )
 
 
 def _load_known(name: str, source: Source, path: Path, dtype: np.dtype[Any]) -> Dataset:
