@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adahb.linear.loops.compiled import exact, inlined
+from adahb.linear.loops.compiled import ask, exact, inlined
 
 Array = np.ndarray[Any, Any]
 
@@ -105,14 +105,14 @@ def rebuild(rec: Array, f: Array, n: Array, queue: Array, head: Array) -> None:
 @exact
 def lower(
     excess: float, rate: float, radius: float, rec: Array, f: Array, n: Array, queue: Array,
-    head: Array, average: Any,
+    head: Array, far: bool, average: Any,
 ) -> None:  # fmt: skip
     """Raise Λ by the λ with Σ max(|z_j| - λ/h_j, 0) = radius, where Σ |z_j| = radius + excess.
 
     λ = excess/rate as long as nothing retires; what does takes its mass and its rate out, which
     raises λ.  What rounding leaves of the excess is the next step's.
     """
-    level = f[LEVEL]
+    level, first = f[LEVEL], n[CURRENT]
     while n[ALIVE] > 0:
         if f[NOISE] > NOISY * rate:
             rebuild(rec, f, n, queue, head)
@@ -135,6 +135,20 @@ def lower(
     f[MASS] = radius + (excess - (level - f[LEVEL]) * rate)
     f[RATE] = rate
     f[LEVEL] = level
+    if far:
+        look_beyond(n[CURRENT] - first + 8, rec, n, queue, head)
+
+
+@exact
+def look_beyond(span: int, rec: Array, n: Array, queue: Array, head: Array) -> None:
+    """Ask for the coordinates in the buckets that follow, and for the entries in those beyond."""
+    start, end = n[CURRENT] + 1, n[BUCKETS]
+    for bucket in range(np.uintp(start), np.uintp(min(start + span, end))):
+        if head[bucket] >= 0:
+            ask(rec, np.int64(queue[np.uintp(head[bucket]), 0]) * rec.shape[1])
+    for bucket in range(np.uintp(min(start + span, end)), np.uintp(min(start + 2 * span, end))):
+        if head[bucket] >= 0:
+            ask(queue, np.int64(head[bucket]) * 2)
 
 
 @exact

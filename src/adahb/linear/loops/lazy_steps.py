@@ -164,7 +164,7 @@ def place(
 def step_together(
     rec: Array, cols: Array, values: Array, start: Any, stop: Any, scale: float, step: float,
     p: float, gain: float, delta: float, radius: float, f: Array, n: Array, queue: Array,
-    head: Array, keys: Array, inverses: Array, adaptive: Any, metric: Any, average: Any,
+    head: Array, keys: Array, inverses: Array, far: bool, adaptive: Any, metric: Any, average: Any,
 ) -> None:  # fmt: skip
     """z₊ = P[z - step g/h] for the g that the row makes."""
     if n[TOP] + (stop - start) > queue.shape[0]:
@@ -182,7 +182,7 @@ def step_together(
     f[RATE] -= rate
     f[MASS] -= mass
     if outside:
-        lower(excess - mass, f[RATE], radius, rec, f, n, queue, head, average)
+        lower(excess - mass, f[RATE], radius, rec, f, n, queue, head, far, average)
     elif n[ALIVE] == 0:
         f[MASS], f[RATE] = 0.0, 0.0
     amplified = f[LEVEL] * f[RATE] > AMPLIFIED * radius
@@ -219,12 +219,12 @@ def step_apart(
 
 
 @exact
-def look_at_next(i: int, rows: Array, indptr: Array, cols: Array, rec: Array, flat: Array) -> None:
+def look_at_next(i: int, rows: Array, indptr: Array, cols: Array, rec: Array) -> None:
     """Ask for the coordinates of the row that follows the i-th."""
     if i + 1 < rows.size:
         row = rows[i + 1]
         for k in range(indptr[row], indptr[row + 1]):
-            ask(flat, np.int64(cols[k]) * rec.shape[1])
+            ask(rec, np.int64(cols[k]) * rec.shape[1])
 
 
 @exact
@@ -271,14 +271,13 @@ def train(
     average: Any,
 ) -> int:  # fmt: skip
     """Take the steps on ``rows`` in batches; return their number, less if one is not finite."""
-    flat = rec.reshape(-1)
     slopes = np.empty(size)
     for i in range(steps.size):
         first, last = i * size, min((i + 1) * size, rows.size)
         for k in range(first, last):
             look_ahead(k, rows, indptr, indices, data, y, sums, visits)
             if far:
-                look_at_next(k, rows, indptr, indices, rec, flat)
+                look_at_next(k, rows, indptr, indices, rec)
         if average is not None:
             f[SA] += f[ALPHA]
             f[SB] += f[BETA]
@@ -309,7 +308,7 @@ def train(
             else:
                 step_together(
                     rec, cols, values, 0, count, 1.0, steps[i], p[i], gains[i], deltas[i], radius,
-                    f, n, queue, head, keys, inverses, adaptive, metric, average,
+                    f, n, queue, head, keys, inverses, far, adaptive, metric, average,
                 )  # fmt: skip
         elif moved:
             start, stop = indptr[rows[first]], indptr[rows[first] + 1]
@@ -321,7 +320,7 @@ def train(
             else:
                 step_together(
                     rec, indices, data, start, stop, total, steps[i], p[i], gains[i], deltas[i],
-                    radius, f, n, queue, head, keys, inverses, adaptive, metric, average,
+                    radius, f, n, queue, head, keys, inverses, far, adaptive, metric, average,
                 )  # fmt: skip
         c = shares[i]
         if intercept:
