@@ -41,6 +41,9 @@ many entries, and how much has been looked at in vain since the queue was made."
 CHUNK = 15
 """Entries of a chunk, which follow the number of the next chunk."""
 
+EMPTY = CHUNK
+"""A bucket without a chunk: the next entry takes one, as where the first is full."""
+
 CROWD = 8
 """Coordinates that a bucket near Λ is made for."""
 
@@ -54,28 +57,31 @@ NOISY = 1e-12
 
 
 def queue(d: int) -> tuple[Array, Array]:
-    """Return the room for d coordinates' entries, and for the buckets' first chunks."""
+    """Return the room for d coordinates' entries, and for the buckets.
+
+    A bucket is 16 times the number of its first chunk plus how full that is; chunk 0 is none.
+    """
     buckets = min(d + 64, 1 << 18)
     chunks = buckets + (2 * d + 64) // CHUNK + 8
-    return np.zeros((chunks, 1 + CHUNK), dtype=np.int32), np.zeros((buckets + 1, 2), dtype=np.int32)
+    return np.zeros((chunks, 1 + CHUNK), dtype=np.int32), np.zeros(buckets + 1, dtype=np.int32)
 
 
 @inlined
 def enter(j: Any, bucket: Any, free: Any, top: Any, pool: Array, head: Array) -> Any:
     """Put an entry into a bucket; return the first free chunk and the number of used ones."""
-    chunk, count = np.int64(head[bucket, 0]), np.int64(head[bucket, 1])
-    if count == CHUNK or chunk < 0:
-        following, count = chunk, np.int64(0)
-        if free >= 0:
-            chunk = free
+    place = np.int64(head[bucket])
+    count = place & 15
+    if count == CHUNK:
+        following, count = place >> 4, np.int64(0)
+        if free > 0:
+            place = free << 4
             free = np.int64(pool[np.uintp(free), 0])
         else:
-            chunk = top
+            place = top << 4
             top += 1
-        pool[np.uintp(chunk), 0] = following
-        head[bucket, 0] = chunk
-    pool[np.uintp(chunk), np.uintp(count + 1)] = j
-    head[bucket, 1] = count + 1
+        pool[np.uintp(place >> 4), 0] = following
+    pool[np.uintp(place >> 4), np.uintp(count + 1)] = j
+    head[bucket] = place + 1
     return free, top
 
 
@@ -100,8 +106,8 @@ def rebuild(rec: Array, f: Array, n: Array, pool: Array, head: Array) -> None:
     members = np.empty(n[ALIVE], dtype=np.int64)
     count = 0
     for bucket in range(n[CURRENT], n[BUCKETS] + 1):
-        chunk, size = np.int64(head[bucket, 0]), np.int64(head[bucket, 1])
-        while chunk >= 0:
+        chunk, size = np.int64(head[bucket]) >> 4, np.int64(head[bucket]) & 15
+        while chunk > 0:
             for i in range(size):
                 j = np.int64(pool[chunk, i + 1])
                 if rec[j, BUCKET] == bucket:
@@ -133,10 +139,9 @@ def fill(members: Array, rec: Array, f: Array, n: Array, pool: Array, head: Arra
     sample.sort()
     quarter = max(sample[sample.size // 4], 1e-280) if sample.size else 1.0
     f[PER_WIDTH] = max(members.size / 4.0 / CROWD, 1.0) / quarter
-    n[BUCKETS] = min(head.shape[0] - 1, members.size + 63)
-    head[: n[BUCKETS] + 1, 0] = -1
-    head[: n[BUCKETS] + 1, 1] = 0
-    free, top, nearest = np.int64(-1), np.int64(0), np.inf
+    n[BUCKETS] = min(head.size - 1, members.size // 2 + 63)
+    head[: n[BUCKETS] + 1] = EMPTY
+    free, top, nearest = np.int64(0), np.int64(1), np.inf
     for j in members:
         bucket = np.int64(min(rec[j, K] * f[PER_WIDTH], n[BUCKETS]))
         free, top = enter(j, bucket, free, top, pool, head)
@@ -198,10 +203,9 @@ def meet(
     free, top, retired, gone, kept = n[FREE], n[TOP], 0, 0, 0
     mass, rate, nearest = 0.0, 0.0, np.inf
     for bucket in range(np.uintp(n[CURRENT]), np.uintp(cut + 1)):
-        chunk, count = np.int64(head[bucket, 0]), np.int64(head[bucket, 1])
-        head[bucket, 0] = -1
-        head[bucket, 1] = 0
-        while chunk >= 0:
+        chunk, count = np.int64(head[bucket]) >> 4, np.int64(head[bucket]) & 15
+        head[bucket] = EMPTY
+        while chunk > 0:
             for i in range(np.uintp(1), np.uintp(count + 1)):
                 j = np.uintp(pool[np.uintp(chunk), i])
                 key = rec[j, K]
@@ -237,10 +241,10 @@ def look_beyond(count: int, rec: Array, n: Array, pool: Array, head: Array) -> N
     bucket = n[CURRENT]
     while count > 0 and bucket < n[BUCKETS]:
         bucket += 1
-        chunk = head[bucket, 0]
-        if chunk >= 0:
-            for i in range(np.uintp(1), np.uintp(head[bucket, 1] + 1)):
-                ask(rec, np.int64(pool[np.uintp(chunk), i]) * rec.shape[1])
-            count -= head[bucket, 1]
+        chunk, size = np.uintp(head[bucket] >> 4), head[bucket] & 15
+        if chunk > 0:
+            for i in range(np.uintp(1), np.uintp(size + 1)):
+                ask(rec, np.int64(pool[chunk, i]) * rec.shape[1])
+            count -= size
     for beyond in range(bucket + 1, min(2 * bucket - n[CURRENT], n[BUCKETS])):
-        ask(pool, np.int64(max(head[beyond, 0], 0)) * pool.shape[1])
+        ask(pool, np.int64(head[beyond] >> 4) * pool.shape[1])

@@ -35,7 +35,7 @@ CHUNK = 1 << 16
 LOW, TINY = 1e-50, 1e-200
 """A product of coefficients below the first begins anew at 1; none falls below the second."""
 
-LARGE = 1 << 20
+LARGE = 1 << 15
 """Bytes of state from which memory is asked for before it is needed."""
 
 KNOWN = (

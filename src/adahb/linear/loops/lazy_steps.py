@@ -51,7 +51,7 @@ from adahb.linear.loops.calendar import (
     rebuild,
     retire,
 )
-from adahb.linear.loops.compiled import ask, derivative, exact, look_ahead, reordering
+from adahb.linear.loops.compiled import ask, derivative, exact, inlined, look_ahead, reordering
 
 Array = np.ndarray[Any, Any]
 
@@ -64,7 +64,8 @@ def predict(rec: Array, cols: Array, values: Array, start: Any, stop: Any, f: Ar
     """Return ⟨x, w⟩."""
     alpha, beta = f[ALPHA], f[BETA]
     fixed, moving = 0.0, 0.0
-    for k in range(start, stop):
+    begin = np.uintp(start)
+    for k in range(begin, np.uintp(stop)):
         j = np.uintp(cols[k])
         fixed += values[k] * rec[j, U]
         moving += values[k] * (rec[j, Q] * (rec[j, K] * alpha - beta))
@@ -72,7 +73,7 @@ def predict(rec: Array, cols: Array, values: Array, start: Any, stop: Any, f: Ar
     return at
 
 
-@exact
+@inlined
 def move(
     rec: Array, cols: Array, values: Array, start: Any, stop: Any, scale: float, step: float,
     p: float, gain: float, delta: float, f: Array, keys: Array, inverses: Array, adaptive: Any,
@@ -80,7 +81,8 @@ def move(
 ) -> None:  # fmt: skip
     """Move z in the coordinates of the row, with their new K and Q put aside for `place`."""
     level, mass, rate, largest = f[LEVEL], 0.0, 0.0, 0.0
-    for k in range(start, stop):
+    begin = np.uintp(start)
+    for k in range(begin, np.uintp(stop)):
         j = np.uintp(cols[k])
         g = scale * values[k]
         q = rec[j, Q]
@@ -97,8 +99,8 @@ def move(
         moved = z - by
         inverse = 1.0 / h
         key = abs(moved) * h + level
-        keys[k - start] = key
-        inverses[k - start] = np.copysign(inverse, moved)
+        keys[k - begin] = key
+        inverses[k - begin] = np.copysign(inverse, moved)
         mass += (key - level) * inverse - abs(z)
         rate += (inverse if key > level else 0.0) - abs(q)
         if metric is not None:
@@ -109,7 +111,7 @@ def move(
         f[NOISE] += EPS * max(largest, f[RATE])
 
 
-@exact
+@inlined
 def place(
     rec: Array, cols: Array, start: Any, stop: Any, keys: Array, inverses: Array, level: float,
     f: Array, n: Array, pool: Array, head: Array, average: Any,
@@ -124,9 +126,10 @@ def place(
     base, per_width, far, nearest = f[LEVEL], f[PER_WIDTH], np.float64(n[BUCKETS]), f[NEXT]
     free, top, alive, entries = n[FREE], n[TOP], n[ALIVE], 0
     mass, rate = 0.0, 0.0
-    for k in range(start, stop):
+    begin = np.uintp(start)
+    for k in range(begin, np.uintp(stop)):
         j = np.uintp(cols[k])
-        key, inverse = keys[k - start], inverses[k - start]
+        key, inverse = keys[k - begin], inverses[k - begin]
         before = rec[j, BUCKET]
         if key <= level:
             if key > base:
@@ -155,7 +158,7 @@ def place(
     return mass, rate
 
 
-@exact
+@inlined
 def step_together(
     rec: Array, cols: Array, values: Array, start: Any, stop: Any, scale: float, step: float,
     p: float, gain: float, delta: float, radius: float, f: Array, n: Array, pool: Array,
@@ -213,7 +216,7 @@ def step_apart(
             rec[j, SUM] += (z - moved) * f[SA] - change * f[TAIL]
 
 
-@exact
+@inlined
 def look_at_next(i: int, rows: Array, indptr: Array, cols: Array, rec: Array) -> None:
     """Ask for the coordinates of the row that follows the i-th."""
     if i + 1 < rows.size:
