@@ -21,11 +21,15 @@ from adahb.linear.loops.calendar import (
     BUCKET,
     BUCKETS,
     CURRENT,
+    ENTRIES,
     EPS,
+    FREE,
     LEVEL,
     MASS,
+    NEXT,
     NOISE,
     NOWHERE,
+    PER_WIDTH,
     RATE,
     SA,
     SB,
@@ -47,7 +51,7 @@ from adahb.linear.loops.calendar import (
     rebuild,
     retire,
 )
-from adahb.linear.loops.compiled import ask, derivative, exact, reordering
+from adahb.linear.loops.compiled import ask, derivative, exact, inlined, look_ahead, reordering
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +64,8 @@ def predict(rec: Array, cols: Array, values: Array, start: Any, stop: Any, f: Ar
     """Return ⟨x, w⟩."""
     alpha, beta = f[ALPHA], f[BETA]
     fixed, moving = 0.0, 0.0
-    for k in range(start, stop):
+    begin = np.uintp(start)
+    for k in range(begin, np.uintp(stop)):
         j = np.uintp(cols[k])
         fixed += values[k] * rec[j, U]
         moving += values[k] * (rec[j, Q] * (rec[j, K] * alpha - beta))
@@ -68,7 +73,7 @@ def predict(rec: Array, cols: Array, values: Array, start: Any, stop: Any, f: Ar
     return at
 
 
-@exact
+@inlined
 def move(
     rec: Array, cols: Array, values: Array, start: Any, stop: Any, scale: float, step: float,
     p: float, gain: float, delta: float, f: Array, keys: Array, inverses: Array, adaptive: Any,
@@ -76,7 +81,8 @@ def move(
 ) -> None:  # fmt: skip
     """Move z in the coordinates of the row, with their new K and Q put aside for `place`."""
     level, mass, rate, largest = f[LEVEL], 0.0, 0.0, 0.0
-    for k in range(start, stop):
+    begin = np.uintp(start)
+    for k in range(begin, np.uintp(stop)):
         j = np.uintp(cols[k])
         g = scale * values[k]
         q = rec[j, Q]
@@ -93,8 +99,8 @@ def move(
         moved = z - by
         inverse = 1.0 / h
         key = abs(moved) * h + level
-        keys[k - start] = key
-        inverses[k - start] = np.copysign(inverse, moved)
+        keys[k - begin] = key
+        inverses[k - begin] = np.copysign(inverse, moved)
         mass += (key - level) * inverse - abs(z)
         rate += (inverse if key > level else 0.0) - abs(q)
         if metric is not None:
@@ -105,10 +111,10 @@ def move(
         f[NOISE] += EPS * max(largest, f[RATE])
 
 
-@exact
+@inlined
 def place(
     rec: Array, cols: Array, start: Any, stop: Any, keys: Array, inverses: Array, level: float,
-    f: Array, n: Array, queue: Array, head: Array, average: Any,
+    f: Array, n: Array, pool: Array, head: Array, average: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Settle the coordinates of the row and let them go on with the K and Q put aside.
 
@@ -117,37 +123,50 @@ def place(
     """
     alpha, beta, sa, sb, tail = f[ALPHA], f[BETA], f[SA], f[SB], f[TAIL]
     per_m = 1.0 / f[M] if f[M] > 0.0 else 0.0
+    base, per_width, far, nearest = f[LEVEL], f[PER_WIDTH], np.float64(n[BUCKETS]), f[NEXT]
+    free, top, alive, entries = n[FREE], n[TOP], n[ALIVE], 0
     mass, rate = 0.0, 0.0
-    for k in range(start, stop):
+    begin = np.uintp(start)
+    for k in range(begin, np.uintp(stop)):
         j = np.uintp(cols[k])
-        key, inverse = keys[k - start], inverses[k - start]
+        key, inverse = keys[k - begin], inverses[k - begin]
+        before = rec[j, BUCKET]
         if key <= level:
-            if key > f[LEVEL]:
-                mass += (key - f[LEVEL]) * abs(inverse)
+            if key > base:
+                mass += (key - base) * abs(inverse)
                 rate += abs(inverse)
-            if rec[j, BUCKET] != NOWHERE:
-                retire(j, rec, f, n, average)
-        else:
-            q, old = rec[j, Q], rec[j, K]
-            by = (q * (old * alpha - beta) - inverse * (key * alpha - beta)) * per_m
-            rec[j, U] += by
-            if average is not None:
-                rec[j, SUM] += q * (old * sa - sb) - inverse * (key * sa - sb) - by * tail
-            rec[j, Q] = inverse
-            rec[j, K] = key
-            enter(j, key, rec, f, n, queue, head)
+            if before != NOWHERE:
+                alive -= 1
+                retire(j, rec, alpha, beta, per_m, sa, sb, tail, average)
+            continue
+        q, old = rec[j, Q], rec[j, K]
+        by = (q * (old * alpha - beta) - inverse * (key * alpha - beta)) * per_m
+        rec[j, U] += by
+        if average is not None:
+            rec[j, SUM] += q * (old * sa - sb) - inverse * (key * sa - sb) - by * tail
+        rec[j, Q] = inverse
+        rec[j, K] = key
+        nearest = min(nearest, key)
+        bucket = min(key * per_width, far)
+        if bucket < before:
+            alive += before == NOWHERE
+            entries += 1
+            free, top = enter(j, np.uintp(bucket), free, top, pool, head)
+            rec[j, BUCKET] = np.floor(bucket)
+    n[ENTRIES] += entries
+    n[FREE], n[TOP], n[ALIVE], f[NEXT] = free, top, alive, nearest
     return mass, rate
 
 
-@exact
+@inlined
 def step_together(
     rec: Array, cols: Array, values: Array, start: Any, stop: Any, scale: float, step: float,
-    p: float, gain: float, delta: float, radius: float, f: Array, n: Array, queue: Array,
-    head: Array, keys: Array, inverses: Array, adaptive: Any, metric: Any, average: Any,
+    p: float, gain: float, delta: float, radius: float, f: Array, n: Array, pool: Array,
+    head: Array, keys: Array, inverses: Array, far: bool, adaptive: Any, metric: Any, average: Any,
 ) -> None:  # fmt: skip
     """z₊ = P[z - step g/h] for the g that the row makes."""
-    if n[TOP] + (stop - start) > queue.shape[0]:
-        rebuild(rec, f, n, queue, head)
+    if n[ENTRIES] + (stop - start) > 2 * rec.shape[0] + 64:
+        rebuild(rec, f, n, pool, head)
     move(
         rec, cols, values, start, stop, scale, step, p, gain, delta, f, keys, inverses, adaptive,
         metric,
@@ -156,17 +175,17 @@ def step_together(
     outside = excess > 0.0
     level = f[LEVEL] + excess / f[RATE] if outside else f[LEVEL]
     mass, rate = place(
-        rec, cols, start, stop, keys, inverses, level, f, n, queue, head, average
+        rec, cols, start, stop, keys, inverses, level, f, n, pool, head, average
     )  # fmt: skip
     f[RATE] -= rate
     f[MASS] -= mass
     if outside:
-        lower(excess - mass, f[RATE], radius, rec, f, n, queue, head, average)
+        lower(excess - mass, f[RATE], radius, rec, f, n, pool, head, far, average)
     elif n[ALIVE] == 0:
         f[MASS], f[RATE] = 0.0, 0.0
     amplified = f[LEVEL] * f[RATE] > AMPLIFIED * radius
     if amplified or n[CURRENT] >= n[BUCKETS] or n[WASTED] > n[ALIVE] + 64:
-        rebuild(rec, f, n, queue, head)
+        rebuild(rec, f, n, pool, head)
 
 
 @exact
@@ -197,27 +216,13 @@ def step_apart(
             rec[j, SUM] += (z - moved) * f[SA] - change * f[TAIL]
 
 
-@exact
-def look_ahead(
-    i: int, rows: Array, indptr: Array, cols: Array, values: Array, y: Array, sums: Array,
-    visits: Array, rec: Array, flat: Array,
-) -> None:  # fmt: skip
-    """Ask for the memory of the rows to come: coordinates of the next, entries of the second."""
-    if i + 4 < rows.size:
-        row = rows[i + 4]
-        ask(indptr, row)
-        ask(y, row)
-        ask(sums, row)
-        ask(visits, row)
-    if i + 2 < rows.size:
-        row = rows[i + 2]
-        for k in range(indptr[row], indptr[row + 1], 8):
-            ask(cols, k)
-            ask(values, k)
+@inlined
+def look_at_next(i: int, rows: Array, indptr: Array, cols: Array, rec: Array) -> None:
+    """Ask for the coordinates of the row that follows the i-th."""
     if i + 1 < rows.size:
         row = rows[i + 1]
         for k in range(indptr[row], indptr[row + 1]):
-            ask(flat, np.int64(cols[k]) * rec.shape[1])
+            ask(rec, np.int64(cols[k]) * rec.shape[1])
 
 
 @exact
@@ -259,17 +264,18 @@ def train(
     code: int, parameter: float, intercept: bool, radius: float, lower: Array,
     upper: Array, steps: Array, shares: Array,
     p: Array, gains: Array, deltas: Array, tails: Array, rec: Array, f: Array, n: Array,
-    queue: Any, head: Any, keys: Array, inverses: Array, where: Array, cols: Array,
+    pool: Any, head: Any, keys: Array, inverses: Array, where: Array, cols: Array,
     values: Array, sums: Array, visits: Array, merge: bool, far: bool, adaptive: Any, metric: Any,
     average: Any,
 ) -> int:  # fmt: skip
     """Take the steps on ``rows`` in batches; return their number, less if one is not finite."""
-    flat = rec.reshape(-1)
     slopes = np.empty(size)
     for i in range(steps.size):
         first, last = i * size, min((i + 1) * size, rows.size)
-        if far and not merge:
-            look_ahead(i, rows, indptr, indices, data, y, sums, visits, rec, flat)
+        for k in range(first, last):
+            look_ahead(k, rows, indptr, indices, data, y, sums, visits)
+            if far:
+                look_at_next(k, rows, indptr, indices, rec)
         if average is not None:
             f[SA] += f[ALPHA]
             f[SB] += f[BETA]
@@ -292,7 +298,7 @@ def train(
             moved = moved or s != 0.0
         if moved and merge:
             count = gather(rows[first:last], slopes, indptr, indices, data, where, cols, values)
-            if queue is None:
+            if pool is None:
                 step_apart(
                     rec, cols, values, 0, count, 1.0, steps[i], p[i], gains[i], deltas[i], lower,
                     upper, f, adaptive, average,
@@ -300,11 +306,11 @@ def train(
             else:
                 step_together(
                     rec, cols, values, 0, count, 1.0, steps[i], p[i], gains[i], deltas[i], radius,
-                    f, n, queue, head, keys, inverses, adaptive, metric, average,
+                    f, n, pool, head, keys, inverses, far, adaptive, metric, average,
                 )  # fmt: skip
         elif moved:
             start, stop = indptr[rows[first]], indptr[rows[first] + 1]
-            if queue is None:
+            if pool is None:
                 step_apart(
                     rec, indices, data, start, stop, total, steps[i], p[i], gains[i], deltas[i],
                     lower, upper, f, adaptive, average,
@@ -312,7 +318,7 @@ def train(
             else:
                 step_together(
                     rec, indices, data, start, stop, total, steps[i], p[i], gains[i], deltas[i],
-                    radius, f, n, queue, head, keys, inverses, adaptive, metric, average,
+                    radius, f, n, pool, head, keys, inverses, far, adaptive, metric, average,
                 )  # fmt: skip
         c = shares[i]
         if intercept:
