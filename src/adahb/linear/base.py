@@ -37,6 +37,8 @@ from adahb.sets import ConvexSet
 
 Vector = NDArray[np.float64]
 
+_POWER = 4.0
+"""Of the averaging's weights, where the user gives none."""
 _PILOT = 1
 """Beside the seed, what tells the pilot's draw from an epoch's."""
 
@@ -62,7 +64,7 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         "projection": [StrOptions({"metric", "euclidean"})],
         "output": [StrOptions({"last", "average"})],
         "momentum": [Interval(Real, 0, 1, closed="left"), None],
-        "power": [Interval(Real, 0, None, closed="left")],
+        "power": [Interval(Real, 0, None, closed="left"), None],
         "gamma": [Interval(Real, 0, 1, closed="right")],
         "delta": [Interval(Real, 0, None, closed="neither")],
         "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
@@ -139,26 +141,28 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _schedule(self, alpha: float) -> Schedule:
         """Return the solver's schedule."""
         constant = self.momentum is not None
-        if self.power and (constant or self.solver in ("nag", "psg")):
+        averages = self.solver in ("adahb", "hb") and not constant
+        if self.power is not None and not averages:
             raise ValueError(
-                f"power must be 0 with solver={self.solver!r} and momentum={self.momentum!r}, "
+                f"power must be None with solver={self.solver!r} and momentum={self.momentum!r}, "
                 f"got {self.power!r}"
             )
         if constant and self.solver in ("nag", "psg"):
             raise ValueError(
                 f"momentum must be None with solver={self.solver!r}, got {self.momentum!r}"
             )
+        power = _POWER if self.power is None else self.power
         match self.solver, constant:
             case "adahb", False:
                 return schedules.AdaHB(
-                    alpha=alpha, gamma=self.gamma, delta=self.delta, power=self.power
+                    alpha=alpha, gamma=self.gamma, delta=self.delta, power=power
                 )
             case "adahb", True:
                 return schedules.AdaHBConstant(
                     alpha=alpha, gamma=self.gamma, delta=self.delta, beta=self.momentum
                 )
             case "hb", False:
-                return schedules.HB(alpha=alpha, power=self.power)
+                return schedules.HB(alpha=alpha, power=power)
             case "hb", True:
                 return schedules.HBConstant(alpha=alpha, beta=self.momentum)
             case "nag", _:

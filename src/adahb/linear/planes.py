@@ -41,7 +41,8 @@ class Planes:
         self._c: Vector = np.empty(0)
         self._g: Vector = np.empty((0, dim))
         self._theta: Vector = np.empty(0)
-        self._w: Vector | None = None
+        self.lowest: Vector | None = None
+        """A point of the set where the largest plane is lowest, roughly."""
         self._capacity = max(capacity, 2)
         self._coordinates: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
@@ -127,6 +128,11 @@ class Planes:
                 return
             theta = solution.x[:-1]
             self._try(theta)
+            marginals = solution.ineqlin.marginals
+            half = self._coordinates.size
+            w = marginals[:half] - marginals[half:] if ball else -marginals
+            self.lowest = np.zeros(self._g.shape[1])
+            self.lowest[self._coordinates] = w
             if -solution.fun - self.bound <= _ENOUGH * abs(self.bound):
                 break
         if self._coordinates.size > 8 * (2 * len(self) + 16):
@@ -140,7 +146,8 @@ class Planes:
         if spread == 0 or norm == 0:
             return
         simplex = Simplex()
-        w = self.constraint.project(np.zeros(slope.size)) if self._w is None else self._w
+        start = np.zeros(slope.size) if self.lowest is None else self.lowest
+        w = self.constraint.project(start)
         theta, ahead = self._theta, w
         total = np.zeros_like(theta)
         scale = abs(float(self.constraint.support(-slope / norm))) or 1.0  # how far w may go
@@ -152,4 +159,4 @@ class Planes:
             if k % 50 == 0:
                 self._try(theta)
                 self._try(total / k)
-        self._w = w
+        self.lowest = w
