@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adahb.linear.loops.compiled import exact
+from adahb.linear.loops.compiled import ask, exact, inlined
 
 Array = np.ndarray[Any, Any]
 
@@ -45,89 +45,19 @@ SAMPLE = 129
 """Coordinates looked at to choose the width."""
 
 
-@exact
-def bucket_of(key: float, f: Array, n: Array) -> Any:
-    """Return the bucket of a key, never a lower one for a higher key."""
-    place = key * f[PER_WIDTH]
-    return n[BUCKETS] if place >= n[BUCKETS] else np.int64(place)
-
-
-@exact
-def enter(j: Any, key: float, rec: Array, f: Array, n: Array, queue: Array, head: Array) -> None:
-    """See to it that coordinate j has an entry in the bucket of its key or a lower one."""
-    f[NEXT] = min(f[NEXT], key)
-    bucket = bucket_of(key, f, n)
-    before = rec[j, BUCKET]
-    if bucket < before:
-        if before == NOWHERE:
-            n[ALIVE] += 1
-        node = n[FREE]
-        if node >= 0:
-            n[FREE] = queue[node, 1]
-        else:
-            node = n[TOP]
-            n[TOP] += 1
-        queue[node, 0] = j
-        queue[node, 1] = head[bucket]
-        head[bucket] = node
-        rec[j, BUCKET] = bucket
-
-
-@exact
-def retire(j: Any, rec: Array, f: Array, n: Array, average: Any) -> None:
+@inlined
+def retire(
+    j: Any, rec: Array, alpha: float, beta: float, per_m: float, sa: float, sb: float, tail: float,
+    average: Any,
+) -> None:  # fmt: skip
     """Settle a coordinate whose z becomes 0 in this step."""
     q, key = rec[j, Q], rec[j, K]
-    if f[M] > 0.0:
-        by = q * (key * f[ALPHA] - f[BETA]) / f[M]
-        rec[j, U] += by
-        if average is not None:
-            rec[j, SUM] -= by * f[TAIL]
+    by = q * (key * alpha - beta) * per_m
+    rec[j, U] += by
     if average is not None:
-        rec[j, SUM] += q * (key * f[SA] - f[SB])
+        rec[j, SUM] += q * (key * sa - sb) - by * tail
     rec[j, Q] = 0.0
     rec[j, BUCKET] = NOWHERE
-    n[ALIVE] -= 1
-
-
-@exact
-def meet(
-    bucket: Any, cut: Any, level: float, rec: Array, f: Array, n: Array, queue: Array, head: Array,
-    average: Any,
-) -> tuple[float, float]:  # fmt: skip
-    """Retire the coordinates of a bucket with K <= level; return their mass above Λ and their rate.
-
-    The others go to the buckets where they belong.
-    """
-    mass, rate, kept = 0.0, 0.0, np.int64(-1)
-    node = np.int64(head[bucket])
-    head[bucket] = -1
-    while node >= 0:
-        following = np.int64(queue[node, 1])
-        j = np.uintp(queue[node, 0])
-        key = rec[j, K]
-        if rec[j, BUCKET] == bucket and key > level:
-            home = bucket_of(key, f, n)
-            if home == bucket:
-                queue[node, 1] = kept
-                kept = node
-                n[WASTED] += 1
-            else:
-                rec[j, BUCKET] = home
-                queue[node, 1] = head[home]
-                head[home] = node
-            if home == cut:
-                f[NEXT] = min(f[NEXT], key)
-        else:
-            if rec[j, BUCKET] == bucket:
-                inverse = abs(rec[j, Q])
-                mass += (key - f[LEVEL]) * inverse
-                rate += inverse
-                retire(j, rec, f, n, average)
-            queue[node, 1] = n[FREE]
-            n[FREE] = node
-        node = following
-    head[bucket] = kept
-    return mass, rate
 
 
 @exact
@@ -164,7 +94,7 @@ def rebuild(rec: Array, f: Array, n: Array, queue: Array, head: Array) -> None:
     head[: n[BUCKETS] + 1] = -1
     for node in range(count):
         j = np.uintp(queue[node, 0])
-        bucket = bucket_of(rec[j, K], f, n)
+        bucket = np.int64(min(rec[j, K] * f[PER_WIDTH], n[BUCKETS]))
         rec[j, BUCKET] = bucket
         queue[node, 1] = head[bucket]
         head[bucket] = node
@@ -175,32 +105,27 @@ def rebuild(rec: Array, f: Array, n: Array, queue: Array, head: Array) -> None:
 @exact
 def lower(
     excess: float, rate: float, radius: float, rec: Array, f: Array, n: Array, queue: Array,
-    head: Array, average: Any,
+    head: Array, far: bool, average: Any,
 ) -> None:  # fmt: skip
     """Raise Λ by the λ with Σ max(|z_j| - λ/h_j, 0) = radius, where Σ |z_j| = radius + excess.
 
     λ = excess/rate as long as nothing retires; what does takes its mass and its rate out, which
     raises λ.  What rounding leaves of the excess is the next step's.
     """
-    level = f[LEVEL]
+    level, first = f[LEVEL], n[CURRENT]
     while n[ALIVE] > 0:
         if f[NOISE] > NOISY * rate:
             rebuild(rec, f, n, queue, head)
             excess, rate = max(f[MASS] - radius, 0.0), f[RATE]
         level = f[LEVEL] + excess / rate
-        cut = bucket_of(level, f, n)
+        cut = np.int64(min(level * f[PER_WIDTH], n[BUCKETS]))
         if cut == n[CURRENT] and level < f[NEXT]:
             break
         alive = n[ALIVE]
-        f[NEXT] = np.inf
-        for bucket in range(n[CURRENT], cut + 1):
-            if head[bucket] >= 0:
-                less, slower = meet(bucket, cut, level, rec, f, n, queue, head, average)
-                excess -= less
-                rate -= slower
-                f[NOISE] += EPS * slower
-        n[WASTED] += (cut - n[CURRENT]) >> 3
-        n[CURRENT] = cut
+        less, slower = meet(cut, level, rec, f, n, queue, head, average)
+        excess -= less
+        rate -= slower
+        f[NOISE] += EPS * slower
         if n[ALIVE] == alive:
             break
     if n[ALIVE] == 0:
@@ -210,3 +135,67 @@ def lower(
     f[MASS] = radius + (excess - (level - f[LEVEL]) * rate)
     f[RATE] = rate
     f[LEVEL] = level
+    if far:
+        look_beyond(n[CURRENT] - first + 8, rec, n, queue, head)
+
+
+@exact
+def look_beyond(span: int, rec: Array, n: Array, queue: Array, head: Array) -> None:
+    """Ask for the coordinates in the buckets that follow, and for the entries in those beyond."""
+    start, end = n[CURRENT] + 1, n[BUCKETS]
+    for bucket in range(np.uintp(start), np.uintp(min(start + span, end))):
+        if head[bucket] >= 0:
+            ask(rec, np.int64(queue[np.uintp(head[bucket]), 0]) * rec.shape[1])
+    for bucket in range(np.uintp(min(start + span, end)), np.uintp(min(start + 2 * span, end))):
+        if head[bucket] >= 0:
+            ask(queue, np.int64(head[bucket]) * 2)
+
+
+@exact
+def meet(
+    cut: Any, level: float, rec: Array, f: Array, n: Array, queue: Array, head: Array, average: Any
+) -> tuple[float, float]:
+    """Retire what has K <= level in the buckets up to the cut; return its mass above Λ, its rate.
+
+    The others go to the buckets where they belong.
+    """
+    base, alpha, beta, sa, sb, tail = f[LEVEL], f[ALPHA], f[BETA], f[SA], f[SB], f[TAIL]
+    per_m = 1.0 / f[M] if f[M] > 0.0 else 0.0
+    per_width, last = f[PER_WIDTH], np.float64(n[BUCKETS])
+    free, retired, wasted = n[FREE], 0, (cut - n[CURRENT]) >> 3
+    mass, rate, nearest = 0.0, 0.0, np.inf
+    for bucket in range(np.uintp(n[CURRENT]), np.uintp(cut + 1)):
+        node, kept = np.int64(head[bucket]), np.int64(-1)
+        head[bucket] = -1
+        while node >= 0:
+            following = np.int64(queue[np.uintp(node), 1])
+            j = np.uintp(queue[np.uintp(node), 0])
+            key = rec[j, K]
+            mine = rec[j, BUCKET] == bucket
+            if mine and key > level:
+                home = np.int64(min(key * per_width, last))
+                if home == bucket:
+                    queue[np.uintp(node), 1] = kept
+                    kept = node
+                    wasted += 1
+                else:
+                    rec[j, BUCKET] = home
+                    queue[np.uintp(node), 1] = head[np.uintp(home)]
+                    head[np.uintp(home)] = node
+                if home == cut:
+                    nearest = min(nearest, key)
+            else:
+                if mine:
+                    inverse = abs(rec[j, Q])
+                    mass += (key - base) * inverse
+                    rate += inverse
+                    retired += 1
+                    retire(j, rec, alpha, beta, per_m, sa, sb, tail, average)
+                queue[np.uintp(node), 1] = free
+                free = node
+            node = following
+        head[bucket] = kept
+    n[CURRENT], n[FREE], f[NEXT] = cut, free, nearest
+    n[ALIVE] -= retired
+    n[WASTED] += wasted
+    return mass, rate

@@ -19,6 +19,9 @@ _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"
 exact: Callable[[_F], _F] = njit(**_OPTIONS)
 """Compile as written."""
 
+inlined: Callable[[_F], _F] = njit(inline="always", **_OPTIONS)
+"""Compile into the caller: a call hands over the parts of every array."""
+
 reordering: Callable[[_F], _F] = njit(**_OPTIONS, fastmath={"reassoc", "nsz", "contract"})
 """Compile with sums in any order."""
 
@@ -83,3 +86,22 @@ def repeated(indptr: Array, indices: Array, columns: int) -> bool:
                 return True
             last[indices[k]] = i
     return False
+
+
+@exact
+def look_ahead(
+    i: int, rows: Array, indptr: Array, indices: Array, data: Array, y: Array, sums: Array,
+    visits: Array,
+) -> None:  # fmt: skip
+    """At the i-th of the rows, ask for the memory of rows to come."""
+    if i + 8 < rows.size:
+        row = rows[i + 8]
+        ask(indptr, row)
+        ask(y, row)
+        ask(sums, row)
+        ask(visits, row)
+    if i + 3 < rows.size:
+        row = rows[i + 3]
+        for k in range(indptr[row], indptr[row + 1], 8):
+            ask(indices, k)
+            ask(data, k)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adahb.linear.loops.compiled import derivative, exact, reordering
+from adahb.linear.loops.compiled import derivative, exact, look_ahead, reordering
 from adahb.linear.loops.projections import project
 
 Array = np.ndarray[Any, Any]
@@ -70,10 +70,10 @@ def slopes(
 
 
 @exact
-def divide(g: Array, v: Array, inverses: Array, beta2: float, delta: float) -> None:
-    """V = β2 V + (1 - β2) g², V̂ = √V + δ, and g becomes g/V̂; 1/V̂ is noted."""
+def divide(g: Array, v: Array, inverses: Array, kept: float, gain: float, delta: float) -> None:
+    """V = kept V + gain g², V̂ = √V + δ, and g becomes g/V̂; 1/V̂ is noted."""
     for j in range(g.size):
-        v[j] = beta2 * v[j] + (1.0 - beta2) * (g[j] * g[j])
+        v[j] = kept * v[j] + gain * (g[j] * g[j])
         inverses[j] = 1.0 / (np.sqrt(v[j]) + delta)
         g[j] *= inverses[j]
 
@@ -92,7 +92,7 @@ def train(
     """
     d = w.size - intercept
     g, x, inverses = np.empty(w.size), np.empty(w.size), np.ones(w.size)
-    warm = 0.0
+    warm, owed = 0.0, 1.0
     for i in range(etas.size):
         batch = rows[i * size : min((i + 1) * size, rows.size)]
         if average:
@@ -104,14 +104,22 @@ def train(
             for j in range(w.size):
                 x[j] = w[j] + momenta[i] * u[j]
             point = x
+        if indptr is not None:
+            for k in range(i * size, i * size + batch.size):
+                look_ahead(k, rows, indptr, indices, data[0], y, sums, visits)
         moved = slopes(
             batch, y, weights, indptr, indices, data, code, parameter, intercept, point, sums,
             visits, g,
         )  # fmt: skip
         if moved < 0:
+            for j in range(w.size):
+                v[j] *= owed
             return i
-        if adaptive:
-            divide(g, v, inverses, beta2s[i], deltas[i])
+        if adaptive and (moved > 0 or move != AVERAGING):
+            divide(g, v, inverses, owed * beta2s[i], 1.0 - beta2s[i], deltas[i])
+            owed = 1.0
+        elif adaptive:
+            owed *= beta2s[i]
         if move == AVERAGING:
             if moved > 0:
                 for j in range(w.size):
@@ -129,4 +137,6 @@ def train(
             for j in range(w.size):
                 w[j] = z[j]
                 u[j] += z[j] - x[j]
+    for j in range(w.size):
+        v[j] *= owed
     return etas.size

@@ -22,10 +22,13 @@ from adahb.linear.loops.calendar import (
     BUCKETS,
     CURRENT,
     EPS,
+    FREE,
     LEVEL,
     MASS,
+    NEXT,
     NOISE,
     NOWHERE,
+    PER_WIDTH,
     RATE,
     SA,
     SB,
@@ -42,12 +45,11 @@ from adahb.linear.loops.calendar import (
     M,
     Q,
     U,
-    enter,
     lower,
     rebuild,
     retire,
 )
-from adahb.linear.loops.compiled import ask, derivative, exact, reordering
+from adahb.linear.loops.compiled import ask, derivative, exact, look_ahead, reordering
 
 Array = np.ndarray[Any, Any]
 
@@ -117,25 +119,44 @@ def place(
     """
     alpha, beta, sa, sb, tail = f[ALPHA], f[BETA], f[SA], f[SB], f[TAIL]
     per_m = 1.0 / f[M] if f[M] > 0.0 else 0.0
+    base, per_width, far, nearest = f[LEVEL], f[PER_WIDTH], np.float64(n[BUCKETS]), f[NEXT]
+    free, top, alive = n[FREE], n[TOP], n[ALIVE]
     mass, rate = 0.0, 0.0
     for k in range(start, stop):
         j = np.uintp(cols[k])
         key, inverse = keys[k - start], inverses[k - start]
+        before = rec[j, BUCKET]
         if key <= level:
-            if key > f[LEVEL]:
-                mass += (key - f[LEVEL]) * abs(inverse)
+            if key > base:
+                mass += (key - base) * abs(inverse)
                 rate += abs(inverse)
-            if rec[j, BUCKET] != NOWHERE:
-                retire(j, rec, f, n, average)
-        else:
-            q, old = rec[j, Q], rec[j, K]
-            by = (q * (old * alpha - beta) - inverse * (key * alpha - beta)) * per_m
-            rec[j, U] += by
-            if average is not None:
-                rec[j, SUM] += q * (old * sa - sb) - inverse * (key * sa - sb) - by * tail
-            rec[j, Q] = inverse
-            rec[j, K] = key
-            enter(j, key, rec, f, n, queue, head)
+            if before != NOWHERE:
+                alive -= 1
+                retire(j, rec, alpha, beta, per_m, sa, sb, tail, average)
+            continue
+        q, old = rec[j, Q], rec[j, K]
+        by = (q * (old * alpha - beta) - inverse * (key * alpha - beta)) * per_m
+        rec[j, U] += by
+        if average is not None:
+            rec[j, SUM] += q * (old * sa - sb) - inverse * (key * sa - sb) - by * tail
+        rec[j, Q] = inverse
+        rec[j, K] = key
+        nearest = min(nearest, key)
+        bucket = min(key * per_width, far)
+        if bucket < before:
+            alive += before == NOWHERE
+            node = free
+            if node >= 0:
+                free = np.int64(queue[np.uintp(node), 1])
+            else:
+                node = top
+                top += 1
+            spot = np.uintp(bucket)
+            queue[np.uintp(node), 0] = j
+            queue[np.uintp(node), 1] = head[spot]
+            head[spot] = node
+            rec[j, BUCKET] = np.floor(bucket)
+    n[FREE], n[TOP], n[ALIVE], f[NEXT] = free, top, alive, nearest
     return mass, rate
 
 
@@ -143,7 +164,7 @@ def place(
 def step_together(
     rec: Array, cols: Array, values: Array, start: Any, stop: Any, scale: float, step: float,
     p: float, gain: float, delta: float, radius: float, f: Array, n: Array, queue: Array,
-    head: Array, keys: Array, inverses: Array, adaptive: Any, metric: Any, average: Any,
+    head: Array, keys: Array, inverses: Array, far: bool, adaptive: Any, metric: Any, average: Any,
 ) -> None:  # fmt: skip
     """z₊ = P[z - step g/h] for the g that the row makes."""
     if n[TOP] + (stop - start) > queue.shape[0]:
@@ -161,7 +182,7 @@ def step_together(
     f[RATE] -= rate
     f[MASS] -= mass
     if outside:
-        lower(excess - mass, f[RATE], radius, rec, f, n, queue, head, average)
+        lower(excess - mass, f[RATE], radius, rec, f, n, queue, head, far, average)
     elif n[ALIVE] == 0:
         f[MASS], f[RATE] = 0.0, 0.0
     amplified = f[LEVEL] * f[RATE] > AMPLIFIED * radius
@@ -198,26 +219,12 @@ def step_apart(
 
 
 @exact
-def look_ahead(
-    i: int, rows: Array, indptr: Array, cols: Array, values: Array, y: Array, sums: Array,
-    visits: Array, rec: Array, flat: Array,
-) -> None:  # fmt: skip
-    """Ask for the memory of the rows to come: coordinates of the next, entries of the second."""
-    if i + 4 < rows.size:
-        row = rows[i + 4]
-        ask(indptr, row)
-        ask(y, row)
-        ask(sums, row)
-        ask(visits, row)
-    if i + 2 < rows.size:
-        row = rows[i + 2]
-        for k in range(indptr[row], indptr[row + 1], 8):
-            ask(cols, k)
-            ask(values, k)
+def look_at_next(i: int, rows: Array, indptr: Array, cols: Array, rec: Array) -> None:
+    """Ask for the coordinates of the row that follows the i-th."""
     if i + 1 < rows.size:
         row = rows[i + 1]
         for k in range(indptr[row], indptr[row + 1]):
-            ask(flat, np.int64(cols[k]) * rec.shape[1])
+            ask(rec, np.int64(cols[k]) * rec.shape[1])
 
 
 @exact
@@ -264,12 +271,13 @@ def train(
     average: Any,
 ) -> int:  # fmt: skip
     """Take the steps on ``rows`` in batches; return their number, less if one is not finite."""
-    flat = rec.reshape(-1)
     slopes = np.empty(size)
     for i in range(steps.size):
         first, last = i * size, min((i + 1) * size, rows.size)
-        if far and not merge:
-            look_ahead(i, rows, indptr, indices, data, y, sums, visits, rec, flat)
+        for k in range(first, last):
+            look_ahead(k, rows, indptr, indices, data, y, sums, visits)
+            if far:
+                look_at_next(k, rows, indptr, indices, rec)
         if average is not None:
             f[SA] += f[ALPHA]
             f[SB] += f[BETA]
@@ -300,7 +308,7 @@ def train(
             else:
                 step_together(
                     rec, cols, values, 0, count, 1.0, steps[i], p[i], gains[i], deltas[i], radius,
-                    f, n, queue, head, keys, inverses, adaptive, metric, average,
+                    f, n, queue, head, keys, inverses, far, adaptive, metric, average,
                 )  # fmt: skip
         elif moved:
             start, stop = indptr[rows[first]], indptr[rows[first] + 1]
@@ -312,7 +320,7 @@ def train(
             else:
                 step_together(
                     rec, indices, data, start, stop, total, steps[i], p[i], gains[i], deltas[i],
-                    radius, f, n, queue, head, keys, inverses, adaptive, metric, average,
+                    radius, f, n, queue, head, keys, inverses, far, adaptive, metric, average,
                 )  # fmt: skip
         c = shares[i]
         if intercept:

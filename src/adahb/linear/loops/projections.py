@@ -53,7 +53,7 @@ def above(x: Array, level: float) -> tuple[float, float]:
     for j in range(x.size):
         rest = abs(x[j]) - level
         mass += max(rest, 0.0)
-        count += 1.0 if rest > 0.0 else 0.0
+        count += np.float64(rest > 0.0)
     return mass, count
 
 
@@ -64,7 +64,7 @@ def above_in_metric(x: Array, inverses: Array, level: float) -> tuple[float, flo
     for j in range(x.size):
         rest = abs(x[j]) - level * inverses[j]
         mass += max(rest, 0.0)
-        rate += inverses[j] if rest > 0.0 else 0.0
+        rate += inverses[j] * np.float64(rest > 0.0)
     return mass, rate
 
 
