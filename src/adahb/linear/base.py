@@ -92,7 +92,7 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
 
     def densify(self) -> HeavyBallLinear:
         """Turn ``coef_`` into a dense array, which it is after a fit; return the estimator."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         if sparse.issparse(self.coef_):
             dense: Any = self.coef_
             self.coef_ = self._shaped(dense.toarray())
@@ -103,7 +103,7 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
 
         `partial_fit` and a warm start turn it back.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         self.coef_ = sparse.csr_matrix(np.atleast_2d(self.densify().coef_))
         return self
 
@@ -186,7 +186,7 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         return (sparse.csr_array(matrix) if sparse.issparse(X) else matrix), y
 
     def _predictions(self, X: Any) -> Vector:
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
         p = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         return np.asarray(p, dtype=np.float64)
@@ -271,7 +271,8 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     ) -> None:
         """Fit a model for each problem, and set the fitted attributes.
 
-        An interruption of a single model sets them too, to what was reached.
+        An interruption of a single model sets them too, to what was reached; one of several models,
+        or an error, leaves none.
         """
         going_on = self._going_on(problems)
         tol = float(self.tol or 0.0)
@@ -299,10 +300,12 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         try:
             jobs = Parallel(n_jobs=getattr(self, "n_jobs", None), require="sharedmem")
             trainings = jobs(delayed(one)(k) for k in range(len(problems)))
-        except KeyboardInterrupt:
-            if len(problems) == 1 and begun:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and len(problems) == 1 and begun:
                 self._keep([begun[0].machine], [begun[0].model])
                 self._report([begun[0]])
+            else:
+                self._unfit()
             raise
         self._keep([t.machine for t in trainings], [t.model for t in trainings])
         self._report(trainings)
@@ -353,6 +356,13 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         self.intercept_ = self._shaped(intercepts)
         self.t_ = machines[0].steps
         self.step_size_ = self._per_model([m.model.schedule.alpha for m in machines])
+
+    def _unfit(self) -> None:
+        """Forget what was fitted: models that are half new belong to nothing."""
+        self._machines = []
+        for name in ("coef_", "intercept_"):
+            if hasattr(self, name):
+                delattr(self, name)
 
     def _report(self, trainings: list[Training]) -> None:
         self._epochs = max(t.epochs for t in trainings)

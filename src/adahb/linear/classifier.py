@@ -135,7 +135,7 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
     visits a row on average; beyond that, and for other numbers, it multiplies the gradient).
 
     An interruption (Ctrl-C) of a fit with two classes leaves the model fitted as far as it came;
-    with more classes it leaves the model as it was.
+    with more classes it leaves it unfitted.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -134,16 +134,16 @@ class Planes:
 
     def _saddle(self) -> None:
         """Chambolle and Pock's iteration for min over w of max over θ of Σθ(c + <g, w>)."""
-        from adahb.sets import Simplex
-
-        spread = float(np.linalg.norm(self._g - self._g.mean(axis=0)))
-        if spread == 0:
+        spread = float(np.linalg.norm(self._g - self._g.mean(axis=0), 2))
+        slope = self._theta @ self._g
+        norm = float(np.linalg.norm(slope))
+        if spread == 0 or norm == 0:
             return
         simplex = Simplex()
-        w = self.constraint.project(np.zeros(self._g.shape[1])) if self._w is None else self._w
+        w = self.constraint.project(np.zeros(slope.size)) if self._w is None else self._w
         theta, ahead = self._theta, w
         total = np.zeros_like(theta)
-        scale = 30.0
+        scale = abs(float(self.constraint.support(-slope / norm))) or 1.0  # how far w may go
         for k in range(1, _ITERATIONS + 1):
             theta = simplex.project(theta + (self._c + self._g @ ahead) / (scale * spread))
             next_w = self.constraint.project(w - scale / spread * (theta @ self._g))

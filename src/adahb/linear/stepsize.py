@@ -45,6 +45,7 @@ FACTOR = 4.0
 CANDIDATES = 8
 _MOST = 1 << 14
 _FEWEST = 512
+_WORTHWHILE = 1 << 12
 
 
 def theory(
@@ -137,21 +138,35 @@ def auto(
         gamma=gamma,
     )
     visits = samples.visits.rows
-    steps = min(max(visits.size // CANDIDATES, _FEWEST), _MOST)
+    steps = min(max(visits.size // CANDIDATES, min(visits.size, _WORTHWHILE), _FEWEST), _MOST)
     rows = visits[np.random.default_rng(seed).integers(visits.size, size=steps)]
     scale = None if samples.scale is None else samples.scale[rows]
     part = Samples(samples.X[rows], samples.y[rows], Visits(rows, None, None), scale, scale)
     order = np.arange(steps)
-    objective = Certificate(part.X, part.y, model.loss, None, weights=scale)
     best, chosen = math.inf, alpha
     for k in range(CANDIDATES):
         candidate = float(f"{alpha / FACTOR**k:.3g}")
         machine = make(candidate, part)
         try:
             machine.run(order)
-            reached = objective.value(machine.coef, machine.intercept)
+            reached = _reached(machine, part)
         except FloatingPointError:  # diverged, where neither the loss nor the set is bounded
             continue
         if reached < best:
             best, chosen = reached, candidate
     return chosen
+
+
+def _reached(machine: Machine, part: Samples) -> float:
+    """Return the certified gap after a pilot; the objective where there is none."""
+    model = machine.model
+    certificate = Certificate(
+        part.X,
+        part.y,
+        model.loss,
+        model.settings.constraint,
+        weights=part.weights,
+        intercept=model.intercept,
+    )
+    value = certificate.visit(machine.coef, machine.intercept, machine.dual_sums, machine.visits)
+    return value if certificate.reason else value - certificate.lower_bound
