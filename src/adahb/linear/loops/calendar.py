@@ -6,6 +6,8 @@ width in K, which Λ passes one after the other; what lies beyond them waits in 
 
 Entries are lower bounds.  A K that grows leaves its entry where it is, to be moved when its bucket
 is met; a K that falls below its bucket gets a second entry, and the first is dropped when met.
+
+A bucket is a list of chunks of a cache line each, for entries met together should lie together.
 """
 
 from typing import Any
@@ -32,17 +34,49 @@ what is to come of the sum of m, the least K in the current bucket, one over the
 W0, Z0, SQUARES0, SUM0 = range(12, 16)
 """w, z, second moment and sum of w of the intercept."""
 
-CURRENT, BUCKETS, FREE, TOP, ALIVE, WASTED = range(6)
-"""The bucket that Λ is in, their number, the first free entry, the entries used, how many z ≠ 0,
-what has been looked at in vain since the queue was made."""
+CURRENT, BUCKETS, FREE, TOP, ALIVE, ENTRIES, WASTED = range(7)
+"""The bucket that Λ is in, their number, the first free chunk, the chunks used, how many z ≠ 0, how
+many entries, and how much has been looked at in vain since the queue was made."""
+
+CHUNK = 15
+"""Entries of a chunk, which follow the number of the next chunk."""
+
+CROWD = 8
+"""Coordinates that a bucket near Λ is made for."""
+
+SAMPLE = 129
+"""Coordinates looked at to choose the width."""
 
 EPS = float(np.finfo(np.float64).eps)
 
 NOISY = 1e-12
 """The relative error of Σ 1/h_j at which it is computed anew."""
 
-SAMPLE = 129
-"""Coordinates looked at to choose the width."""
+
+def queue(d: int) -> tuple[Array, Array]:
+    """Return the room for d coordinates' entries, and for the buckets' first chunks."""
+    buckets = min(d + 64, 1 << 18)
+    chunks = buckets + (2 * d + 64) // CHUNK + 8
+    return np.zeros((chunks, 1 + CHUNK), dtype=np.int32), np.zeros((buckets + 1, 2), dtype=np.int32)
+
+
+@inlined
+def enter(j: Any, bucket: Any, free: Any, top: Any, pool: Array, head: Array) -> Any:
+    """Put an entry into a bucket; return the first free chunk and the number of used ones."""
+    chunk, count = np.int64(head[bucket, 0]), np.int64(head[bucket, 1])
+    if count == CHUNK or chunk < 0:
+        following, count = chunk, np.int64(0)
+        if free >= 0:
+            chunk = free
+            free = np.int64(pool[np.uintp(free), 0])
+        else:
+            chunk = top
+            top += 1
+        pool[np.uintp(chunk), 0] = following
+        head[bucket, 0] = chunk
+    pool[np.uintp(chunk), np.uintp(count + 1)] = j
+    head[bucket, 1] = count + 1
+    return free, top
 
 
 @inlined
@@ -61,50 +95,61 @@ def retire(
 
 
 @exact
-def rebuild(rec: Array, f: Array, n: Array, queue: Array, head: Array) -> None:
-    """Make the queue anew, from Λ = 0, and compute the sums anew.
-
-    The width makes a bucket near Λ hold about one coordinate.
-    """
+def rebuild(rec: Array, f: Array, n: Array, pool: Array, head: Array) -> None:
+    """Make the queue anew."""
+    members = np.empty(n[ALIVE], dtype=np.int64)
     count = 0
-    for node in range(n[TOP]):
-        j = np.uintp(queue[node, 0])
-        if 0.0 <= rec[j, BUCKET] < NOWHERE:
-            rec[j, BUCKET] = -1.0
-            queue[count, 0] = queue[node, 0]
-            count += 1
+    for bucket in range(n[CURRENT], n[BUCKETS] + 1):
+        chunk, size = np.int64(head[bucket, 0]), np.int64(head[bucket, 1])
+        while chunk >= 0:
+            for i in range(size):
+                j = np.int64(pool[chunk, i + 1])
+                if rec[j, BUCKET] == bucket:
+                    rec[j, BUCKET] = -1.0
+                    members[count] = j
+                    count += 1
+            chunk, size = np.int64(pool[chunk, 0]), np.int64(CHUNK)
+    fill(members[:count], rec, f, n, pool, head)
+
+
+@exact
+def fill(members: Array, rec: Array, f: Array, n: Array, pool: Array, head: Array) -> None:
+    """Make a queue of the coordinates with z ≠ 0, from Λ = 0, and compute the sums anew.
+
+    The width is chosen by the nearest quarter of the coordinates.
+    """
     f[BETA] -= f[ALPHA] * f[LEVEL]
     f[SB] -= f[SA] * f[LEVEL]
     mass, rate = 0.0, 0.0
-    for node in range(count):
-        j = np.uintp(queue[node, 0])
+    for j in members:
         rec[j, K] -= f[LEVEL]
         mass += rec[j, K] * abs(rec[j, Q])
         rate += abs(rec[j, Q])
     f[MASS], f[RATE], f[NOISE], f[LEVEL] = mass, rate, 0.0, 0.0
 
-    sample = np.empty(min(count, SAMPLE))
+    sample = np.empty(min(members.size, SAMPLE))
     for i in range(sample.size):
-        sample[i] = rec[np.uintp(queue[i * count // sample.size, 0]), K]
+        sample[i] = rec[members[i * members.size // sample.size], K]
     sample.sort()
-    quarter = sample[sample.size // 4] if sample.size else 1.0
-    f[PER_WIDTH] = max(count, 4) / 4.0 / max(quarter, 1e-280)
-    n[BUCKETS] = min(head.size - 1, 8 * count + 64)
-    n[CURRENT], n[FREE], n[TOP], n[WASTED], f[NEXT] = 0, -1, count, 0, np.inf
-    head[: n[BUCKETS] + 1] = -1
-    for node in range(count):
-        j = np.uintp(queue[node, 0])
+    quarter = max(sample[sample.size // 4], 1e-280) if sample.size else 1.0
+    f[PER_WIDTH] = max(members.size / 4.0 / CROWD, 1.0) / quarter
+    n[BUCKETS] = min(head.shape[0] - 1, members.size + 63)
+    head[: n[BUCKETS] + 1, 0] = -1
+    head[: n[BUCKETS] + 1, 1] = 0
+    free, top, nearest = np.int64(-1), np.int64(0), np.inf
+    for j in members:
         bucket = np.int64(min(rec[j, K] * f[PER_WIDTH], n[BUCKETS]))
+        free, top = enter(j, bucket, free, top, pool, head)
         rec[j, BUCKET] = bucket
-        queue[node, 1] = head[bucket]
-        head[bucket] = node
         if bucket == 0:
-            f[NEXT] = min(f[NEXT], rec[j, K])
+            nearest = min(nearest, rec[j, K])
+    n[CURRENT], n[FREE], n[TOP], n[WASTED], f[NEXT] = 0, free, top, 0, nearest
+    n[ALIVE] = n[ENTRIES] = members.size
 
 
 @exact
 def lower(
-    excess: float, rate: float, radius: float, rec: Array, f: Array, n: Array, queue: Array,
+    excess: float, rate: float, radius: float, rec: Array, f: Array, n: Array, pool: Array,
     head: Array, far: bool, average: Any,
 ) -> None:  # fmt: skip
     """Raise Λ by the λ with Σ max(|z_j| - λ/h_j, 0) = radius, where Σ |z_j| = radius + excess.
@@ -112,17 +157,17 @@ def lower(
     λ = excess/rate as long as nothing retires; what does takes its mass and its rate out, which
     raises λ.  What rounding leaves of the excess is the next step's.
     """
-    level, first = f[LEVEL], n[CURRENT]
+    level, before = f[LEVEL], n[ALIVE]
     while n[ALIVE] > 0:
         if f[NOISE] > NOISY * rate:
-            rebuild(rec, f, n, queue, head)
+            rebuild(rec, f, n, pool, head)
             excess, rate = max(f[MASS] - radius, 0.0), f[RATE]
         level = f[LEVEL] + excess / rate
         cut = np.int64(min(level * f[PER_WIDTH], n[BUCKETS]))
         if cut == n[CURRENT] and level < f[NEXT]:
             break
         alive = n[ALIVE]
-        less, slower = meet(cut, level, rec, f, n, queue, head, average)
+        less, slower = meet(cut, level, rec, f, n, pool, head, average)
         excess -= less
         rate -= slower
         f[NOISE] += EPS * slower
@@ -136,24 +181,12 @@ def lower(
     f[RATE] = rate
     f[LEVEL] = level
     if far:
-        look_beyond(n[CURRENT] - first + 8, rec, n, queue, head)
-
-
-@exact
-def look_beyond(span: int, rec: Array, n: Array, queue: Array, head: Array) -> None:
-    """Ask for the coordinates in the buckets that follow, and for the entries in those beyond."""
-    start, end = n[CURRENT] + 1, n[BUCKETS]
-    for bucket in range(np.uintp(start), np.uintp(min(start + span, end))):
-        if head[bucket] >= 0:
-            ask(rec, np.int64(queue[np.uintp(head[bucket]), 0]) * rec.shape[1])
-    for bucket in range(np.uintp(min(start + span, end)), np.uintp(min(start + 2 * span, end))):
-        if head[bucket] >= 0:
-            ask(queue, np.int64(head[bucket]) * 2)
+        look_beyond(before - n[ALIVE] + CROWD, rec, n, pool, head)
 
 
 @exact
 def meet(
-    cut: Any, level: float, rec: Array, f: Array, n: Array, queue: Array, head: Array, average: Any
+    cut: Any, level: float, rec: Array, f: Array, n: Array, pool: Array, head: Array, average: Any
 ) -> tuple[float, float]:
     """Retire what has K <= level in the buckets up to the cut; return its mass above Λ, its rate.
 
@@ -162,40 +195,52 @@ def meet(
     base, alpha, beta, sa, sb, tail = f[LEVEL], f[ALPHA], f[BETA], f[SA], f[SB], f[TAIL]
     per_m = 1.0 / f[M] if f[M] > 0.0 else 0.0
     per_width, last = f[PER_WIDTH], np.float64(n[BUCKETS])
-    free, retired, wasted = n[FREE], 0, (cut - n[CURRENT]) >> 3
+    free, top, retired, gone, kept = n[FREE], n[TOP], 0, 0, 0
     mass, rate, nearest = 0.0, 0.0, np.inf
     for bucket in range(np.uintp(n[CURRENT]), np.uintp(cut + 1)):
-        node, kept = np.int64(head[bucket]), np.int64(-1)
-        head[bucket] = -1
-        while node >= 0:
-            following = np.int64(queue[np.uintp(node), 1])
-            j = np.uintp(queue[np.uintp(node), 0])
-            key = rec[j, K]
-            mine = rec[j, BUCKET] == bucket
-            if mine and key > level:
-                home = np.int64(min(key * per_width, last))
-                if home == bucket:
-                    queue[np.uintp(node), 1] = kept
-                    kept = node
-                    wasted += 1
-                else:
-                    rec[j, BUCKET] = home
-                    queue[np.uintp(node), 1] = head[np.uintp(home)]
-                    head[np.uintp(home)] = node
-                if home == cut:
-                    nearest = min(nearest, key)
-            else:
-                if mine:
+        chunk, count = np.int64(head[bucket, 0]), np.int64(head[bucket, 1])
+        head[bucket, 0] = -1
+        head[bucket, 1] = 0
+        while chunk >= 0:
+            for i in range(np.uintp(1), np.uintp(count + 1)):
+                j = np.uintp(pool[np.uintp(chunk), i])
+                key = rec[j, K]
+                if rec[j, BUCKET] != bucket:
+                    gone += 1
+                elif key <= level:
                     inverse = abs(rec[j, Q])
                     mass += (key - base) * inverse
                     rate += inverse
                     retired += 1
                     retire(j, rec, alpha, beta, per_m, sa, sb, tail, average)
-                queue[np.uintp(node), 1] = free
-                free = node
-            node = following
-        head[bucket] = kept
-    n[CURRENT], n[FREE], f[NEXT] = cut, free, nearest
+                else:
+                    home = np.int64(min(key * per_width, last))
+                    free, top = enter(j, np.uintp(home), free, top, pool, head)
+                    rec[j, BUCKET] = home
+                    kept += home == bucket
+                    if home == cut:
+                        nearest = min(nearest, key)
+            following = np.int64(pool[np.uintp(chunk), 0])
+            pool[np.uintp(chunk), 0] = free
+            free = chunk
+            chunk, count = following, np.int64(CHUNK)
+    n[WASTED] += kept + ((cut - n[CURRENT]) >> 3)
+    n[CURRENT], n[FREE], n[TOP], f[NEXT] = cut, free, top, nearest
     n[ALIVE] -= retired
-    n[WASTED] += wasted
+    n[ENTRIES] -= retired + gone
     return mass, rate
+
+
+@exact
+def look_beyond(count: int, rec: Array, n: Array, pool: Array, head: Array) -> None:
+    """Ask for the next coordinates that Λ will meet, and for the chunks of as many beyond."""
+    bucket = n[CURRENT]
+    while count > 0 and bucket < n[BUCKETS]:
+        bucket += 1
+        chunk = head[bucket, 0]
+        if chunk >= 0:
+            for i in range(np.uintp(1), np.uintp(head[bucket, 1] + 1)):
+                ask(rec, np.int64(pool[np.uintp(chunk), i]) * rec.shape[1])
+            count -= head[bucket, 1]
+    for beyond in range(bucket + 1, min(2 * bucket - n[CURRENT], n[BUCKETS])):
+        ask(pool, np.int64(max(head[beyond, 0], 0)) * pool.shape[1])

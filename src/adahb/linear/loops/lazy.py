@@ -101,17 +101,14 @@ class Lazy(Loop):
             self._f[c.W0], self._f[c.Z0] = place.point.w[d], place.point.z[d]
             self._f[c.SQUARES0] = place.point.v[d] / self._p
             self._f[c.SUM0] = place.average[d] * place.steps
-        self._queue: Any = None
+        self._pool: Any = None
         self._head: Any = None
         self._lower, self._upper, self._radius = np.zeros(1), np.zeros(1), np.inf
         if ball:
             self._radius = cast("L1Ball", constraint).radius
+            self._pool, self._head = c.queue(d)
             alive = np.flatnonzero(z)
-            self._n[[c.TOP, c.ALIVE]] = alive.size
-            self._queue = np.empty((2 * d + 64, 2), dtype=np.int32)
-            self._queue[: alive.size, 0] = alive
-            self._head = np.full(min(8 * d + 65, 1 << 18), -1, dtype=np.int32)
-            c.rebuild(self._rec, self._f, self._n, self._queue, self._head)
+            c.fill(alive, self._rec, self._f, self._n, self._pool, self._head)
         else:
             self._lower, self._upper = bounds(constraint)
         self._keys, self._inverses = np.empty((2, d))
@@ -164,7 +161,7 @@ class Lazy(Loop):
                 rows, size, samples.objective.y, samples.weights, X.indptr, X.indices, X.data,
                 code, parameter, model.intercept, self._radius, self._lower, self._upper,
                 at.steps, at.shares, at.p, at.gains, at.deltas, at.tails, self._rec, self._f,
-                self._n, self._queue, self._head, self._keys, self._inverses, where, cols, values,
+                self._n, self._pool, self._head, self._keys, self._inverses, where, cols, values,
                 duals.sums, duals.visits, merge, self._rec.nbytes > LARGE,
                 1 if model.adaptive else None, 1 if self._metric else None,
                 1 if model.average else None,

@@ -21,6 +21,7 @@ from adahb.linear.loops.calendar import (
     BUCKET,
     BUCKETS,
     CURRENT,
+    ENTRIES,
     EPS,
     FREE,
     LEVEL,
@@ -45,6 +46,7 @@ from adahb.linear.loops.calendar import (
     M,
     Q,
     U,
+    enter,
     lower,
     rebuild,
     retire,
@@ -110,7 +112,7 @@ def move(
 @exact
 def place(
     rec: Array, cols: Array, start: Any, stop: Any, keys: Array, inverses: Array, level: float,
-    f: Array, n: Array, queue: Array, head: Array, average: Any,
+    f: Array, n: Array, pool: Array, head: Array, average: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Settle the coordinates of the row and let them go on with the K and Q put aside.
 
@@ -120,7 +122,7 @@ def place(
     alpha, beta, sa, sb, tail = f[ALPHA], f[BETA], f[SA], f[SB], f[TAIL]
     per_m = 1.0 / f[M] if f[M] > 0.0 else 0.0
     base, per_width, far, nearest = f[LEVEL], f[PER_WIDTH], np.float64(n[BUCKETS]), f[NEXT]
-    free, top, alive = n[FREE], n[TOP], n[ALIVE]
+    free, top, alive, entries = n[FREE], n[TOP], n[ALIVE], 0
     mass, rate = 0.0, 0.0
     for k in range(start, stop):
         j = np.uintp(cols[k])
@@ -145,17 +147,10 @@ def place(
         bucket = min(key * per_width, far)
         if bucket < before:
             alive += before == NOWHERE
-            node = free
-            if node >= 0:
-                free = np.int64(queue[np.uintp(node), 1])
-            else:
-                node = top
-                top += 1
-            spot = np.uintp(bucket)
-            queue[np.uintp(node), 0] = j
-            queue[np.uintp(node), 1] = head[spot]
-            head[spot] = node
+            entries += 1
+            free, top = enter(j, np.uintp(bucket), free, top, pool, head)
             rec[j, BUCKET] = np.floor(bucket)
+    n[ENTRIES] += entries
     n[FREE], n[TOP], n[ALIVE], f[NEXT] = free, top, alive, nearest
     return mass, rate
 
@@ -163,12 +158,12 @@ def place(
 @exact
 def step_together(
     rec: Array, cols: Array, values: Array, start: Any, stop: Any, scale: float, step: float,
-    p: float, gain: float, delta: float, radius: float, f: Array, n: Array, queue: Array,
+    p: float, gain: float, delta: float, radius: float, f: Array, n: Array, pool: Array,
     head: Array, keys: Array, inverses: Array, far: bool, adaptive: Any, metric: Any, average: Any,
 ) -> None:  # fmt: skip
     """z₊ = P[z - step g/h] for the g that the row makes."""
-    if n[TOP] + (stop - start) > queue.shape[0]:
-        rebuild(rec, f, n, queue, head)
+    if n[ENTRIES] + (stop - start) > 2 * rec.shape[0] + 64:
+        rebuild(rec, f, n, pool, head)
     move(
         rec, cols, values, start, stop, scale, step, p, gain, delta, f, keys, inverses, adaptive,
         metric,
@@ -177,17 +172,17 @@ def step_together(
     outside = excess > 0.0
     level = f[LEVEL] + excess / f[RATE] if outside else f[LEVEL]
     mass, rate = place(
-        rec, cols, start, stop, keys, inverses, level, f, n, queue, head, average
+        rec, cols, start, stop, keys, inverses, level, f, n, pool, head, average
     )  # fmt: skip
     f[RATE] -= rate
     f[MASS] -= mass
     if outside:
-        lower(excess - mass, f[RATE], radius, rec, f, n, queue, head, far, average)
+        lower(excess - mass, f[RATE], radius, rec, f, n, pool, head, far, average)
     elif n[ALIVE] == 0:
         f[MASS], f[RATE] = 0.0, 0.0
     amplified = f[LEVEL] * f[RATE] > AMPLIFIED * radius
     if amplified or n[CURRENT] >= n[BUCKETS] or n[WASTED] > n[ALIVE] + 64:
-        rebuild(rec, f, n, queue, head)
+        rebuild(rec, f, n, pool, head)
 
 
 @exact
@@ -266,7 +261,7 @@ def train(
     code: int, parameter: float, intercept: bool, radius: float, lower: Array,
     upper: Array, steps: Array, shares: Array,
     p: Array, gains: Array, deltas: Array, tails: Array, rec: Array, f: Array, n: Array,
-    queue: Any, head: Any, keys: Array, inverses: Array, where: Array, cols: Array,
+    pool: Any, head: Any, keys: Array, inverses: Array, where: Array, cols: Array,
     values: Array, sums: Array, visits: Array, merge: bool, far: bool, adaptive: Any, metric: Any,
     average: Any,
 ) -> int:  # fmt: skip
@@ -300,7 +295,7 @@ def train(
             moved = moved or s != 0.0
         if moved and merge:
             count = gather(rows[first:last], slopes, indptr, indices, data, where, cols, values)
-            if queue is None:
+            if pool is None:
                 step_apart(
                     rec, cols, values, 0, count, 1.0, steps[i], p[i], gains[i], deltas[i], lower,
                     upper, f, adaptive, average,
@@ -308,11 +303,11 @@ def train(
             else:
                 step_together(
                     rec, cols, values, 0, count, 1.0, steps[i], p[i], gains[i], deltas[i], radius,
-                    f, n, queue, head, keys, inverses, far, adaptive, metric, average,
+                    f, n, pool, head, keys, inverses, far, adaptive, metric, average,
                 )  # fmt: skip
         elif moved:
             start, stop = indptr[rows[first]], indptr[rows[first] + 1]
-            if queue is None:
+            if pool is None:
                 step_apart(
                     rec, indices, data, start, stop, total, steps[i], p[i], gains[i], deltas[i],
                     lower, upper, f, adaptive, average,
@@ -320,7 +315,7 @@ def train(
             else:
                 step_together(
                     rec, indices, data, start, stop, total, steps[i], p[i], gains[i], deltas[i],
-                    radius, f, n, queue, head, keys, inverses, far, adaptive, metric, average,
+                    radius, f, n, pool, head, keys, inverses, far, adaptive, metric, average,
                 )  # fmt: skip
         c = shares[i]
         if intercept:
