@@ -6,11 +6,16 @@ A place is `<!-- name -->...<!-- /name -->`; a test compares the pages with what
 """
 
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adahb.experiments import tables
 from adahb.experiments.report import interval
 from adahb.experiments.store import read_json, write_whole
 
@@ -18,6 +23,17 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": ("claims", "stuck", "rivals", "step", "projection"),
     "docs/optimizers.md": ("digits", "rivals", "forms", "precision", "step", "step-cpu"),
+    "docs/linear.md": (
+        *(f"linear-{part}" for part in ("auto", "steps", "growth", "dense", "accuracy", "memory")),
+        "convex-minima",
+        "convex-claims",
+    ),
+    "docs/gallery.md": (
+        "sparse_svm_on_text",
+        "nonnegative_regression",
+        "stacking_weights",
+        "reading_a_certificate",
+    ),
 }
 
 
@@ -33,7 +49,13 @@ def filled(page: str, text: str, results: Path) -> str:
         "forms": _forms,
         "precision": _precision,
         "step": _step,
+        "convex-minima": _minima,
+        "convex-claims": _claims_of_figure6,
     }
+    for part in ("auto", "steps", "growth", "dense", "accuracy", "memory"):
+        makers[f"linear-{part}"] = partial(_linear, part)
+    for example in PAGES["docs/gallery.md"]:
+        makers[example] = partial(_printed, example)
     for name in PAGES[page]:
         place = re.compile(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", re.DOTALL)
         if len(place.findall(text)) != 1:
@@ -41,6 +63,51 @@ def filled(page: str, text: str, results: Path) -> str:
         content = makers[name](results)
         text = place.sub(lambda match, content=content: match[1] + content + match[2], text)
     return text
+
+
+def _linear(part: str, results: Path) -> str:
+    """A part of the linear benchmark."""
+    found = read_json(results / "linear.json")
+    return _table(*getattr(tables, part)(found["growth" if part == "dense" else part]))
+
+
+def _minima(results: Path) -> str:
+    """What figure 6 is measured against."""
+    rows = []
+    for panel in read_json(results / "convex.json")["panels"]:
+        minimum = panel["minimum"]
+        rows.append(
+            (
+                panel["dataset"],
+                f"{minimum['n']} × {minimum['d']}",
+                f"{panel['radius']:g}",
+                f"{minimum['value']:.9f}",
+                f"{minimum['value'] - minimum['lower_bound']:.0e}",
+                str(minimum["nonzeros"]),
+                f"{min(min(curve['low']) for curve in panel['curves']):.1e}",
+            )
+        )
+    return _table(("data", "size", "τ", "f*", "proved to", "weights", "smallest gap shown"), rows)
+
+
+def _claims_of_figure6(results: Path) -> str:
+    claims = read_json(results / "claims.json")["claims"]
+    chosen = [c for c in claims if c["id"].startswith("C3") or c["id"].endswith("figure 6")]
+    rows = [(c["id"], c["statement"], _verdict(c), _decisive(c)) for c in chosen]
+    return _table(("claim", "statement", "verdict", "decided by"), rows)
+
+
+def _printed(example: str, _: Path) -> str:
+    """What an example prints where there are no data."""
+    environment = {k: v for k, v in os.environ.items() if k != "ADAHB_DATA"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{example}.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return f"\n```text\n{done.stdout}```\n"
 
 
 def _claims(results: Path) -> str:

@@ -10,9 +10,9 @@ import pytest
 from adahb import cli
 from adahb.data import files
 from adahb.experiments import claims, convex, convex_claims
-from adahb.experiments.convex import Contender, Curve, Minimum, Problem
+from adahb.experiments.convex import GRID, Contender, Curve, Minimum, Problem
 from adahb.experiments.hinge import hinge, optimum
-from adahb.experiments.rates import GRID, TUNING_SEED
+from adahb.experiments.rates import TUNING_SEED
 from adahb.experiments.runs import Method
 from adahb.experiments.store import Store, read_json, to_json
 from adahb.schedules import HB, PSG, best_alpha
@@ -87,6 +87,7 @@ def test_what_is_recorded(epochs):
 def test_epochs_by_the_size():
     assert Problem("covtype", 1.0).epochs() == 10
     assert Problem("w8a", 1.0).epochs() == 20
+    assert Problem("news20", 1.0).epochs() == 10
     assert CANCER.epochs() == 100
 
 
@@ -165,6 +166,8 @@ def made_up(monkeypatch):
         "PSG, average": (1.0, -0.5),
         "PSG, last": (3.0, -0.3),
         "HB, last": (1.5, -0.5),
+        "HB, averaging form, last": (1.0, -0.4),
+        "AdaHB, metric, averaging form, last": (2.5, -0.6),
         "NAG (reconstructed), last": (3.0, -0.5),
         "AdaHB, metric, last": (0.1, -0.9),
         "AdaHB as printed, last": (0.1, 0.0),
@@ -182,17 +185,21 @@ def test_the_verdicts_follow_from_the_curves(made_up, tmp_path):
     store = Store(tmp_path)
     judged = {part.id: part.judge(store) for part in convex_claims.parts([CANCER])}
     assert {name: claim.verdict for name, claim in judged.items()} == {
-        "C2 HB, figure 6": "supported",
+        "C2 HB, figure 6": "not supported",
+        "C2 HB, paper form, figure 6": "supported",
         "C2 AdaHB, figure 6": "supported",
+        "C2 AdaHB, paper form, figure 6": "supported",
         "C2 AdaHB printed, figure 6": "not supported",
         "C3 HB": "supported",
+        "C3 HB, paper form": "supported",
         "C3 NAG": "not supported",
         "C3 AdaHB": "supported",
+        "C3 AdaHB, paper form": "supported",
         "C3 AdaHB printed": "supported",
     }
     ratio = judged["C3 NAG"].findings[0].estimate
     assert ratio.low < 3 < ratio.high
-    exponent = judged["C2 HB, figure 6"].findings[0].estimate
+    exponent = judged["C2 HB, paper form, figure 6"].findings[0].estimate
     assert exponent.value == pytest.approx(-0.5)
 
 

@@ -24,7 +24,7 @@ from adahb.data.libsvm import locate
 from adahb.data.registry import SOURCES
 from adahb.experiments.hinge import hinge
 from adahb.experiments.minimum import minimise
-from adahb.experiments.rates import GRID, TUNING_SEED, theory_alpha
+from adahb.experiments.rates import TUNING_SEED, theory_alpha
 from adahb.experiments.runs import Method
 from adahb.experiments.store import Job, Json, Store, environment
 from adahb.linear.machine import Machine
@@ -45,8 +45,11 @@ RADII = {
 """Data sets and the radii of their balls: the paper's six, newswire and Usenet in case two lack."""
 BUNDLED = {"breast_cancer": 1.0, "digits": 5.0}
 """What scikit-learn carries, for where there are no data and no network."""
-STEPS, FEWEST, MOST = 1_000_000, 10, 100
-"""A run has about so many steps, but no fewer and no more epochs than these."""
+STEPS, COORDINATES, FEWEST, MOST = 1_000_000, 4e9, 10, 100
+"""A run has about so many steps, or so many that steps times features are the second number if that
+is less; but no fewer and no more epochs than these."""
+GRID = tuple(2.0 * 4.0**-k for k in range(7))
+"""Multiples of the theory's α among which the best is taken."""
 START_FACTOR, START_EPOCHS = 0.125, 5
 """Of the heavy ball whose last iterate is the first guess of the minimum."""
 
@@ -70,8 +73,8 @@ class Problem:
     def epochs(self) -> int:
         """So many epochs make about STEPS steps."""
         known = SOURCES.get(self.dataset)
-        n = hinge(self.dataset).n if known is None else known.rows
-        return int(np.clip(round(STEPS / n), FEWEST, MOST))
+        n, d = hinge(self.dataset).X.shape if known is None else (known.rows, known.columns)
+        return int(np.clip(round(min(STEPS, COORDINATES / d) / n), FEWEST, MOST))
 
 
 @lru_cache(maxsize=1)  # a worker meets the runs of a data set one after the other
@@ -241,16 +244,21 @@ class Contender:
 
 
 def contenders(problem: Problem, *, repeats: int = 5, epochs: int | None = None) -> list[Contender]:
-    """The curves of a panel, α = 1 standing for what is tuned."""
+    """The curves of a panel, α = 1 standing for what is tuned.
+
+    The paper does not say which γ it took; here V is the plain mean of the squared gradients.
+    """
     psg, hb = schedules.PSG(alpha=1.0), schedules.HB(alpha=1.0)
-    ada, nag = schedules.AdaHB(alpha=1.0), schedules.NAG(alpha=1.0)
+    ada, nag = schedules.AdaHB(alpha=1.0, gamma=1.0), schedules.NAG(alpha=1.0)
     chosen: list[tuple[str, Method, Output, bool]] = [
         ("PSG, last", Method(psg), "last", False),
         ("PSG, average", Method(psg), "average", True),
         ("HB, last", Method(hb, "paper"), "last", True),
+        ("HB, averaging form, last", Method(hb), "last", False),
         ("NAG (reconstructed), last", Method(nag), "last", True),
         ("AdaHB as printed, last", Method(ada, "paper", "euclidean"), "last", True),
         ("AdaHB, metric, last", Method(ada, "paper", "metric"), "last", False),
+        ("AdaHB, metric, averaging form, last", Method(ada), "last", False),
     ]
     length = problem.epochs() if epochs is None else epochs
     return [

@@ -88,7 +88,7 @@ def figure6(data: Json) -> Figure:
 
 
 def _gaps(axes: Axes, panel: Json) -> None:
-    colours = (COLOURS[1], COLOURS[0], COLOURS[2], COLOURS[7], COLOURS[4], COLOURS[6])
+    colours = [COLOURS[k] for k in (1, 0, 2, 3, 7, 4, 8, 6)]
     for colour, curve in zip(colours, panel["curves"], strict=True):
         axes.fill_between(
             panel["epoch"], curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0
