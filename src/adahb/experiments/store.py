@@ -74,12 +74,13 @@ class Store:
         console: Console,
         backend: Backend | None = None,
         deadline: float = math.inf,
-        news: Callable[[], str] = str,
+        news: Callable[[Job, Json], str] | None = None,
     ) -> bool:
         """Compute what is missing of ``jobs``, with a progress bar; tell whether nothing is.
 
         ``backend`` says where, by default in ``workers`` processes.  After ``deadline``, a time of
-        :func:`time.monotonic`, no job is begun any more.  ``news`` is shown beside the bar.
+        :func:`time.monotonic`, no job is begun any more.  What ``news`` makes of the latest result
+        is shown beside the bar.
         """
         missing = {self.path(job): job for job in jobs if not self.has(job)}
         if not missing:
@@ -96,12 +97,13 @@ class Store:
         begun, done = time.monotonic(), 0
         try:
             with Progress(*columns, console=console, transient=True) as progress:
-                bar = progress.add_task("runs", total=len(missing), rate="", news=news())
+                bar = progress.add_task("runs", total=len(missing), rate="", news="")
                 for job, result in (backend or Processes(workers)).results(waiting):
                     self._keep(job, result)
                     done += 1
                     rate = f"{60 * done / (time.monotonic() - begun):.3g} a minute"
-                    progress.update(bar, advance=1, description=job.name, rate=rate, news=news())
+                    word = "" if news is None else news(job, result)
+                    progress.update(bar, advance=1, description=job.name, rate=rate, news=word)
         except KeyboardInterrupt:
             done = sum(path.exists() for path in missing)
             raise Interrupted(
