@@ -168,6 +168,58 @@ def reproduce_digits(
     _list(paths)
 
 
+@reproduce.command("deep")
+def reproduce_deep(
+    out: OutDir,
+    preset: Annotated[str, typer.Option(help="quick, paper or modern.")] = "quick",
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", envvar="ADAHB_DATA", help="Folder with MNIST, CIFAR-10, ..."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = CPUS,
+    budget: Annotated[
+        float | None, typer.Option(min=0, help="Seconds after which no run is begun.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of every run.")] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="Every seed over the whole grid.")] = False,
+) -> None:
+    """Draw figures 1 to 4, networks trained by six optimizers: figures, tables, claims C5 to C7.
+
+    Runs are kept one by one, so that the same command goes on where it was stopped; files in
+    OUT/runs can be copied from one machine to another.  The preset "quick" trains on scikit-learn's
+    digits, which stand in for the paper's data.
+
+    [dim]adahb reproduce deep --out results[/dim]
+
+    [dim]adahb reproduce deep --preset paper --data ~/data --device cuda --out results[/dim]
+    """
+    from adahb.experiments import commands, deep
+
+    if device not in ("cpu", "cuda"):
+        raise typer.BadParameter(f"--device takes cpu or cuda, got {device!r}")
+    if preset not in deep.PRESETS:
+        raise typer.BadParameter(f"--preset takes {', '.join(deep.PRESETS)}, got {preset!r}")
+    cells = deep.available(
+        deep.cells(
+            preset,
+            home=None if data is None else str(data),
+            device=device,
+            bf16=device == "cuda",
+            epochs=epochs,
+        ),
+        lambda line: stderr.print(line, highlight=False, soft_wrap=True),
+    )
+    found, paths = commands.train_deep(
+        out, cells, preset, whole=whole, in_flight=jobs, budget=budget, console=stderr
+    )
+    if found is None:
+        stderr.print("the budget is spent; the same command goes on from there", highlight=False)
+        return
+    _print_deep(found)
+    _list(paths)
+
+
 @app.command("claims")
 def claims(out: OutDir, data: DataDir = None, sets: Sets = None, jobs: Jobs = CPUS) -> None:
     """Judge the convex claims C1 to C4 and C8: numbers, intervals and verdicts.
@@ -354,6 +406,23 @@ def _print_precisions(found: Json) -> None:
         keys = ("log10_train_loss", "log10_loss_minus_that_of_float32", "test_accuracy")
         table.add_row(*choice, *(interval(row[key]) for key in keys))
     stdout.print(table)
+
+
+def _print_deep(found: Json) -> None:
+    from adahb.experiments.report import interval
+
+    for cell in found["cells"]:
+        title = f"{cell['network']} on {cell['dataset']}, {cell['epochs']} epochs"
+        table = Table("optimizer", "α by", "α", title=title, title_justify="left", pad_edge=False)
+        for column in ("training loss [95 %]", "test accuracy [95 %]"):
+            table.add_column(column, justify="right")
+        for protocol, rows in cell["protocols"].items():
+            for row in rows:
+                numbers = interval(row["train_loss"]), interval(row["test_accuracy"])
+                table.add_row(row["label"], protocol, f"{row['alpha']:g}", *numbers)
+        stdout.print(table)
+    for claim in found["claims"]:
+        stdout.print(f"{claim['id']}: {claim['statement']}: {claim['verdict']}", highlight=False)
 
 
 def _print_digits(found: Json) -> None:

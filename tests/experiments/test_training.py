@@ -183,8 +183,9 @@ def test_runs_in_turns_are_the_runs_alone():
     assert len(together) == 4
     for k, r in enumerate(recipes):
         alone = train(Run(r, data))
-        assert together[k]["running_loss"] == alone["running_loss"]
-        assert together[k]["test_accuracy"] == alone["test_accuracy"]
+        curves = together[k].result()
+        assert curves["running_loss"] == alone["running_loss"]
+        assert curves["test_accuracy"] == alone["test_accuracy"]
 
 
 def test_an_epoch_sees_whole_batches_of_every_sample_at_most_once():
@@ -260,6 +261,6 @@ def test_a_captured_run_is_the_eager_one(name):
 def test_runs_in_flight_on_the_device():
     data = prepare(stripes(96, 0), stripes(40, 1), 3, held_out=0, centred=False, device="cuda")
     made = ((k, lambda k=k: Run(recipe(seed=k), data, device="cuda")) for k in range(4))
-    for k, curves in train_together(made, 3):
+    for k, run in train_together(made, 3):
         alone = train(Run(recipe(seed=k), data, device="cuda"))
-        np.testing.assert_allclose(curves["train_loss"], alone["train_loss"], rtol=1e-3)
+        np.testing.assert_allclose(run.result()["train_loss"], alone["train_loss"], rtol=1e-3)

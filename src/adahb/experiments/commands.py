@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
 
-from adahb.experiments import claims, convex, digits, figures, forms, precision, report, synthetic
+from adahb.experiments import (
+    claims,
+    convex,
+    deep,
+    deep_results,
+    digits,
+    figures,
+    forms,
+    precision,
+    report,
+    synthetic,
+)
+from adahb.experiments.backends import OneDevice, Processes
 from adahb.experiments.findings import Claim
 from adahb.experiments.store import Json, Store, environment, to_json, write_whole
 
@@ -92,6 +107,46 @@ def compare_precisions(folder: Path, *, workers: int, console: Console) -> tuple
     store.complete(precision.tasks(), workers=workers, console=console)
     found = precision.summary(store)
     return found, _write(folder, {"precision.json": to_json(found, 1).encode()})
+
+
+def train_deep(
+    folder: Path,
+    cells: Sequence[deep.Cell],
+    preset: str,
+    *,
+    whole: bool,
+    in_flight: int,
+    budget: float | None,
+    console: Console,
+) -> tuple[Json | None, list[Path]]:
+    """Figures 1 to 4 as PNG and SVG, with tables and claims as JSON; None if time ran out."""
+    import matplotlib  # noqa: F401 - missing, it is to be missed before the runs
+
+    store, best = Store(folder / "runs"), deep.Best()
+    on_gpu = cells[0].device != "cpu"
+    backend = OneDevice(in_flight) if on_gpu else Processes(in_flight)
+    deadline = math.inf if budget is None else time.monotonic() + budget
+    for stage in deep.stages(cells, store, whole=whole):
+        complete = store.complete(
+            stage,
+            workers=in_flight,
+            console=console,
+            backend=backend,
+            deadline=deadline,
+            news=best.after,
+        )
+        if not complete:
+            return None, []
+    data = deep_results.data(cells, store)
+    data["claims"] = [_plain(claim) for claim in deep_results.claims(cells, store)]
+    contents = {f"deep-{preset}.json": to_json(data).encode()}
+    for number, protocol in product(figures.DEEP, deep.PROTOCOLS):
+        if figures.deep_panels(data, number):
+            figure = figures.figure_deep(data, number, protocol)
+            for kind in ("png", "svg"):
+                name = f"deep-{preset}-figure{number}-{protocol}.{kind}"
+                contents[name] = figures.render(figure, kind)
+    return data, _write(folder, contents)
 
 
 def _plain(claim: Claim) -> Json:

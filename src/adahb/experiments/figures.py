@@ -123,3 +123,55 @@ def render(figure: Figure, kind: str) -> bytes:
         else:
             figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
     return buffer.getvalue()
+
+
+DEEP = {
+    1: ("cnn", "train_loss", "training loss"),
+    2: ("cnn", "test_accuracy", "test accuracy"),
+    3: ("resnet", "train_loss", "training loss"),
+    4: ("resnet", "test_accuracy", "test accuracy"),
+}
+"""What the paper's figures 1 to 4 show: networks whose names begin so, and a quantity."""
+
+
+def deep_panels(data: Json, number: int) -> list[Json]:
+    """The cells that a figure shows."""
+    return [cell for cell in data["cells"] if cell["network"].startswith(DEEP[number][0])]
+
+
+def figure_deep(data: Json, number: int, protocol: str) -> Figure:
+    """One of the figures 1 to 4: a panel for each cell, bands over the seeds."""
+    from matplotlib.figure import Figure
+
+    _, quantity, label = DEEP[number]
+    panels = deep_panels(data, number)
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.6 * rows + 0.5), layout="constrained")
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, cell in zip(places, panels, strict=False):
+        for colour, row in zip(_DEEP_COLOURS, cell["protocols"][protocol], strict=False):
+            _band(axes, row, quantity, colour)
+        axes.set(title=f"{cell['network']}, {cell['dataset']}", xlabel="epoch", ylabel=label)
+        if quantity == "train_loss":
+            axes.set_yscale("log")
+        axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in places[len(panels) :]:
+        axes.set_axis_off()
+    handles, labels = places[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+_DEEP_COLOURS = [COLOURS[k] for k in (4, 2, 0, 6, 7, 3, 5, 8, 1)]
+
+
+def _band(axes: Axes, row: Json, quantity: str, colour: str) -> None:
+    curve = row[f"{quantity} curve"]
+    epochs = range(1, len(curve["value"]) + 1)
+    low, high = curve["low"], curve["high"]
+    if quantity == "train_loss":  # on a log scale an interval that crosses zero ends at its axis
+        low = [max(x, y / 10) for x, y in zip(low, curve["value"], strict=True)]
+    axes.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.plot(epochs, curve["value"], color=colour, linewidth=1.6, label=row["label"])

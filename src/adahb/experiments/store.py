@@ -2,23 +2,21 @@
 
 import hashlib
 import json
+import math
 import os
 import platform
-import signal
 import tempfile
-import threading
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import time
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
-from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from threadpoolctl import threadpool_limits
 
 import adahb
+from adahb.experiments.backends import Backend, Processes
 
 Json = Any
 
@@ -64,63 +62,59 @@ class Store:
             )
         return kept["result"]
 
-    def complete(self, jobs: Iterable[Job], *, workers: int, console: Console) -> None:
-        """Compute what is missing of ``jobs``, ``workers`` at a time, with a progress bar."""
-        missing = {self.path(job): job for job in jobs if not self.path(job).exists()}
+    def has(self, job: Job) -> bool:
+        """Tell whether the job's result is there."""
+        return self.path(job).exists()
+
+    def complete(
+        self,
+        jobs: Iterable[Job],
+        *,
+        workers: int,
+        console: Console,
+        backend: Backend | None = None,
+        deadline: float = math.inf,
+        news: Callable[[Job, Json], str] | None = None,
+    ) -> bool:
+        """Compute what is missing of ``jobs``, with a progress bar; tell whether nothing is.
+
+        ``backend`` says where, by default in ``workers`` processes.  After ``deadline``, a time of
+        :func:`time.monotonic`, no job is begun any more.  What ``news`` makes of the latest result
+        is shown beside the bar.
+        """
+        missing = {self.path(job): job for job in jobs if not self.has(job)}
         if not missing:
-            return
+            return True
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[news]}"),
         )
-        others = active_children()
-        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare_worker)
+        waiting = (job for job in missing.values() if time.monotonic() < deadline)
+        begun, done = time.monotonic(), 0
         try:
             with Progress(*columns, console=console, transient=True) as progress:
-                bar = progress.add_task("runs", total=len(missing))
-                futures = {pool.submit(job.compute): job for job in missing.values()}
-                for future in as_completed(futures):
-                    self._keep(futures[future], future.result())
-                    progress.update(bar, advance=1, description=futures[future].name)
-        except BaseException as error:
-            for worker in set(active_children()).difference(others):
-                worker.terminate()  # nobody waits for a run that nobody will keep
-            if not isinstance(error, KeyboardInterrupt):
-                raise
+                bar = progress.add_task("runs", total=len(missing), rate="", news="")
+                for job, result in (backend or Processes(workers)).results(waiting):
+                    self._keep(job, result)
+                    done += 1
+                    rate = f"{60 * done / (time.monotonic() - begun):.3g} a minute"
+                    word = "" if news is None else news(job, result)
+                    progress.update(bar, advance=1, description=job.name, rate=rate, news=word)
+        except KeyboardInterrupt:
             done = sum(path.exists() for path in missing)
             raise Interrupted(
                 f"interrupted with {done} of {len(missing)} runs done, which are kept; the same "
                 "command goes on from there"
             ) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        return done == len(missing)
 
     def _keep(self, job: Job, result: Json) -> None:
         record = {"id": _digest(job), "spec": job.spec(), "result": result}
         write_whole(self.path(job), to_json(record))
-
-
-def _prepare_worker() -> None:
-    """Let a worker end with its parent only, and keep its linear algebra to one thread.
-
-    An interrupt from the keyboard reaches all processes: what follows is for the parent to say.
-    """
-    import numpy  # noqa: F401 - the limit reaches only the libraries that are loaded
-    import scipy.linalg  # noqa: F401
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    threadpool_limits(1)
-
-
-def _end_with_parent() -> None:
-    """End this process once its parent is gone, however that ended."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ from torch.nn.functional import cross_entropy
 from adahb.data import Split
 from adahb.experiments import rivals
 from adahb.experiments.networks import network, penalty
+
+Name = TypeVar("Name")
 
 _WARM_UP = 3
 """Steps before a capture: torch's libraries choose and allocate in them."""
@@ -316,23 +318,22 @@ class Curves:
         return curves
 
 
-def train(run: Run, on_epoch: Callable[[Run], None] | None = None) -> dict[str, Any]:
+def train(run: Run) -> dict[str, Any]:
     """Train to the end, and return the curves."""
     while not run.finished:
-        if run.advance() and on_epoch is not None:
-            on_epoch(run)
+        run.advance()
     return run.result()
 
 
 def train_together(
-    waiting: Iterator[tuple[Any, Callable[[], Run]]], in_flight: int
-) -> Iterator[tuple[Any, dict[str, Any]]]:
+    waiting: Iterator[tuple[Name, Callable[[], Run]]], in_flight: int
+) -> Iterator[tuple[Name, Run]]:
     """Train several runs in turns, ``in_flight`` at a time, and yield each as it is done.
 
     What a run computes does not depend on which others are under way.  ``waiting`` yields names and
     makers of runs; it may end early, and what is in flight is then still finished.
     """
-    running: list[tuple[Any, Run]] = []
+    running: list[tuple[Name, Run]] = []
     more = True
     while more or running:
         while more and len(running) < in_flight:
@@ -345,4 +346,4 @@ def train_together(
             name, run = pair
             if run.advance() and run.finished:
                 running.remove(pair)
-                yield name, run.result()
+                yield name, run
