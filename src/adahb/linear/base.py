@@ -154,9 +154,7 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         power = _POWER if self.power is None else self.power
         match self.solver, constant:
             case "adahb", False:
-                return schedules.AdaHB(
-                    alpha=alpha, gamma=self.gamma, delta=self.delta, power=power
-                )
+                return schedules.AdaHB(alpha=alpha, gamma=self.gamma, delta=self.delta, power=power)
             case "adahb", True:
                 return schedules.AdaHBConstant(
                     alpha=alpha, gamma=self.gamma, delta=self.delta, beta=self.momentum

@@ -15,8 +15,8 @@ Two choices of s make planes at the end of an epoch: the loss's derivatives at t
 and the means of those met by the steps since the last time.  :class:`~adahb.linear.planes.Planes`
 weighs them all.  Where it still believes in lower values than there are, a third plane corrects it:
 that of the derivatives a fifth of the way from the model to the planes' own minimiser.  Every pass
-goes through the rows in blocks, so that nothing but a few vectors of
-a block's length is in memory beside the data.
+goes through the rows in blocks, so that nothing but a few vectors of a block's length is in memory
+beside the data.
 """
 
 from __future__ import annotations
