@@ -1,5 +1,6 @@
 # make reproduce   the quick reproduction and its report, from nothing but Python 3.11+
 # make test        the test suite, likewise
+# make docs        the documentation site
 # make help        the other targets
 
 VENV := .venv
@@ -8,7 +9,7 @@ OUT ?= reproduction
 JOBS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce test lint types check results clean
+.PHONY: help install reproduce test lint types check results docs clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +51,10 @@ results: install ## the committed results and the README's numbers, made again
 	$(BIN)/adahb bench projection --json > results/projection.json.part
 	mv results/projection.json.part results/projection.json
 	$(BIN)/python benchmarks/readme.py
+
+docs: install ## the documentation site, in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
+	@echo build/site/index.html
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
