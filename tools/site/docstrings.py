@@ -15,6 +15,7 @@ ROLE = re.compile(r":(?:class|func|meth|mod):`~?([\w.]+)`")
 DOCTEST = re.compile(
     r"^(?P<indent> *)>>> .*(?:\n(?P=indent)\S.*|\n(?P=indent) +\S.*)*", re.MULTILINE
 )
+OPTIMUM = re.compile(r"(?<![\w*`])([fw])\*(?![*`])")
 DEFINITION = re.compile(r"^(\w+)  +(\S.*)$", re.MULTILINE)
 
 
@@ -35,10 +36,18 @@ class Markdown(griffe.Extension):
 
 def markdown(text: str, item: griffe.Object) -> str:
     """A docstring of ``item`` in Markdown."""
-    text = ROLE.sub(lambda role: _link(role[1], item), text)
+    text = escaped(ROLE.sub(lambda role: _link(role[1], item), text))
     if not item.is_function:
         text = DEFINITION.sub(r"- `\1`: \2", text)
     return DOCTEST.sub(_session, text)
+
+
+def escaped(text: str) -> str:
+    """Text in which f* and w* do not begin an emphasis; code blocks, which are indented, stay."""
+    return "\n".join(
+        line if line.startswith("    ") else OPTIMUM.sub(r"\1\\*", line)
+        for line in text.split("\n")
+    )
 
 
 def _link(name: str, item: griffe.Object) -> str:

@@ -86,7 +86,7 @@ def _inside(link: re.Match[str], source: str) -> str:
     if target.startswith("docs/"):
         return link[0]
     if target.startswith("results/") and not (ROOT / target).is_file():
-        return f"*{link['text'].strip('![]')} (not measured yet)*"
+        return f"<em>{link['text'].strip('![]')} (not measured yet)</em>"
     copy = posixpath.relpath(pages.place(target), folder or ".")
     return f"{link['text']}({copy}{link['anchor'] or ''})"
 

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import docstrings
+
 from adahb import schedules
 from adahb.experiments.errata import ERRATA, Erratum
 
@@ -101,8 +103,8 @@ def _figures(pattern: str, root: Path) -> str:
     """The figures in results/ whose name matches."""
     found = [path.name for path in results(root) if fnmatch(path.name, pattern)]
     if not found:
-        return f"*Not drawn yet: there is no {pattern} among the results.*\n"
-    return "\n".join(f"![{name}](results/{name}){{ .figure }}\n" for name in found)
+        return "*Not drawn yet.*\n"
+    return "\n".join(f"![{name}](results/{name})\n" for name in found)
 
 
 # ---------------------------------------------------------------- the guarantees
@@ -131,7 +133,7 @@ def guarantees() -> str:
             (
                 name,
                 "last iterate" if g.output == "last" else "average",
-                f"O({g.rate})",
+                f"O({g.rate.replace('sqrt(t)', '√t')})",
                 "at every t" if g.horizon == "anytime" else "at the horizon",
                 "Euclidean" if g.projection == "euclidean" else "in the metric",
                 g.source,
@@ -148,7 +150,7 @@ def _erratum(title: str, root: Path) -> str:
     """A section of the errata page: what is wrong, what is done, and what was measured."""
     (erratum,) = (e for e in ERRATA if e.title == title)
     told = f"## {erratum.title}\n\n{erratum.problem}\n\n**Here:** {erratum.remedy}\n"
-    return told + _shown_by(erratum, root)
+    return docstrings.escaped(told) + _shown_by(erratum, root)
 
 
 def _shown_by(erratum: Erratum, root: Path) -> str:
@@ -203,7 +205,8 @@ def _page_of(module: str) -> str:
 
 
 def _module_page(module: str, options: dict[str, Any]) -> str:
-    lines = [f"# `{module}`\n", f"::: {module}"]
+    title = module.removeprefix("adahb.")
+    lines = [f"---\ntitle: {title}\n---\n\n# `{module}`\n", f"::: {module}"]
     if options:
         lines.append("    options:")
         lines += [f"      {key}: {json.dumps(value)}" for key, value in options.items()]
