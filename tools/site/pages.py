@@ -223,7 +223,7 @@ def _exported(path: Path) -> list[str]:
 
 def _summary(path: Path) -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return docstring.split("\n\n")[0].replace("\n", " ")
+    return docstring.split("\n\n")[0].replace("\n", " ").replace("``", "`")
 
 
 # ---------------------------------------------------------------- examples and commands
@@ -283,9 +283,14 @@ def _paragraphs(text: str) -> str:
 
 
 def _default(parameter: Any) -> str:
+    """The default of an option, the same on every machine."""
+    from adahb.cli import CPUS
+
     if parameter.required:
         return "required"
     default = parameter.default
+    if parameter.name == "jobs" and default == CPUS:
+        return "the number of cores"
     return "" if default is None or default is False else f"`{default}`"
 
 

@@ -34,9 +34,8 @@ class HeavyBallRegressor(RegressorMixin, HeavyBallLinear):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : {"squared_error", "absolute_error", "huber", "epsilon_insensitive", "quantile"}, \
-default="squared_error"
-        The loss of a residual r = prediction - y; "squared_error" is r²/2.
+    loss : {"squared_error", "absolute_error", "huber", "epsilon_insensitive", "quantile"}
+        The loss of a residual r = prediction - y; "squared_error", the default, is r²/2.
     epsilon : float, default=0.1
         Where "huber" turns from r²/2 into a line; how large a residual "epsilon_insensitive"
         ignores.
