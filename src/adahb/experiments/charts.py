@@ -25,7 +25,7 @@ def figure5(data: Json) -> Json:
     panels = [
         {
             "title": f"T = {panel['T']}",
-            "x": panel["step"],
+            "x": _numbers(panel["step"]),
             "lines": [
                 *({"value": _rounded(curve["value"])} for curve in panel["curves"]),
                 {"x": [1, panel["T"]], "value": _rounded([panel["lower_bound"]] * 2)},
@@ -43,7 +43,7 @@ def figure6(data: Json) -> Json:
     panels = [
         {
             "title": f"{panel['dataset']} (τ = {panel['radius']:g})",
-            "x": panel["epoch"],
+            "x": _numbers(panel["epoch"]),
             "lines": [_with_band(curve) for curve in panel["curves"]],
         }
         for panel in data["panels"]
@@ -83,11 +83,14 @@ def _chart(
 ) -> Json:
     for name, panels in views.items():
         for panel in panels:
-            if len(panel["lines"]) != len(curves):
+            lengths = [len(line.get("x", panel["x"])) for line in panel["lines"]]
+            if len(lengths) != len(curves):
                 raise ValueError(
                     f"panel {panel['title']} {name} must have {len(curves)} curves, "
-                    f"got {len(panel['lines'])}"
+                    f"got {len(lengths)}"
                 )
+            if lengths != [len(line["value"]) for line in panel["lines"]]:
+                raise ValueError(f"panel {panel['title']} {name} has curves of other lengths")
     shown = [{"name": name, "panels": panels} for name, panels in views.items()]
     return {"x": x, "y": y, "logY": log_y, "curves": list(curves), "views": shown}
 
@@ -106,6 +109,13 @@ def _curve(label: str, colour: str, dash: Dash) -> Json:
 
 def _with_band(curve: Json) -> Json:
     return {part: _rounded(curve[part]) for part in ("value", "low", "high")}
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    """The same, if they are numbers."""
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+        raise TypeError("the steps of a curve must be numbers")
+    return list(values)
 
 
 def _rounded(values: Sequence[Any]) -> list[float | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from adahb.experiments.findings import STAND_IN
 from adahb.experiments.result_files import CLAIMS, DEEP, ResultFile
 from adahb.experiments.result_tables import interval
 from adahb.experiments.store import Json
@@ -50,7 +51,8 @@ def claims(files: Sequence[ResultFile]) -> list[Json]:
 
 
 def _claim(name: str, statement: str, command: str, parts: list[Json]) -> Json:
-    verdicts = [part["verdict"] for part in parts]
+    on_data = [part for part in parts if not part["stand_in"]]
+    verdicts = [part["verdict"] for part in on_data or parts]
     counted = (
         f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts
     )
@@ -58,7 +60,8 @@ def _claim(name: str, statement: str, command: str, parts: list[Json]) -> Json:
         "id": name,
         "statement": statement,
         "verdict": _together(set(verdicts)),
-        "tally": ", ".join(counted) if len(set(verdicts)) > 1 else _all(parts),
+        "tally": ", ".join(counted) if len(set(verdicts)) > 1 else _all(on_data or parts),
+        "stand_in": bool(parts) and not on_data,
         "command": command,
         "parts": parts,
     }
@@ -70,12 +73,12 @@ def _all(parts: list[Json]) -> str:
 
 
 def _together(verdicts: set[str]) -> str:
-    """The verdict of a claim whose parts have these."""
+    """The verdict of a claim whose parts have these: the worse of two that are not support."""
     if not verdicts:
         return "not measured"
     if len(verdicts) == 1:
         return verdicts.pop()
-    return "in part" if "supported" in verdicts else "undecided"
+    return "in part" if "supported" in verdicts else "not supported"
 
 
 def _parts(files: Sequence[ResultFile]) -> Iterator[Json]:
@@ -110,6 +113,7 @@ def _part(claim: Json, file: ResultFile) -> Json:
         "statement": claim["statement"],
         "verdict": claim["verdict"],
         "remark": claim["remark"],
+        "stand_in": STAND_IN in claim["remark"],
         "findings": findings,
         "file": file.name,
     }

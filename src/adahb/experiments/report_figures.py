@@ -9,6 +9,7 @@ from pathlib import Path
 
 from adahb.experiments import charts
 from adahb.experiments.figures import deep_panels
+from adahb.experiments.findings import STAND_IN
 from adahb.experiments.result_files import (
     DEEP,
     FIGURE5,
@@ -46,7 +47,6 @@ FIGURES: dict[int, tuple[str, Kind, str]] = {
     ),
 }
 """What each figure shows, the files it is drawn from, and what a reader should know."""
-STAND_IN = "scikit-learn's digits stand in for the paper's data."
 
 
 def figure(n: int, folder: Path, files: Sequence[ResultFile]) -> Json:
@@ -95,7 +95,7 @@ def _block(
     ]
     return {
         "id": f"figure-{n}-{file.path.stem}",
-        "title": f"{file.preset} preset" if file.kind is DEEP else "",
+        "title": f"Preset {file.preset}" if file.kind is DEEP else "",
         "about": about,
         "chart": {**chart, "says": says},
         "images": images,

@@ -96,7 +96,7 @@
     drawPanel(index, plot) {
       const panel = this.data.views[this.view].panels[index];
       const traces = [...this.bands(panel), ...this.lines(panel)];
-      Plotly.react(plot, traces, this.layout(), {
+      Plotly.react(plot, traces, this.layout(panel), {
         responsive: true, displaylogo: false, displayModeBar: false,
       });
       plot.parentNode.dataset.drawn = "true";
@@ -132,7 +132,8 @@
       });
     }
 
-    layout() {
+    layout(panel) {
+      const length = panel.x[panel.x.length - 1] - panel.x[0];
       const axis = (name) => ({
         title: { text: this.data[name], standoff: 8 }, type: this.log[name] ? "log" : "linear",
         gridcolor: colour("line"), linecolor: colour("quiet"), tickcolor: colour("quiet"),
@@ -148,7 +149,7 @@
         },
         dragmode: coarse.matches ? false : "zoom",
         uirevision: `${this.view} ${this.log.x} ${this.log.y}`,
-        xaxis: axis("x"), yaxis: axis("y"),
+        xaxis: { ...axis("x"), ...(length < 8 && !this.log.x ? { dtick: 1 } : {}) }, yaxis: axis("y"),
       };
     }
   }
