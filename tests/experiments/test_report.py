@@ -143,6 +143,19 @@ def test_charts_hold_the_numbers_of_the_files(folder):
         assert panel["lines"][1]["value"] == [0.0, 0.2, 0.4]
 
 
+def test_cells_may_have_line_ups_of_their_own(tmp_path):
+    content = made.deep(networks=("cnn", "cnn-paper"))
+    more = {**content["cells"][1]["protocols"]["fair"][0], "label": "Schedule-Free"}
+    rows = content["cells"][1]["protocols"] = {"published": [more], "fair": [more]}
+    (tmp_path / "deep-modern.json").write_text(to_json(content))
+    chart = json.loads(page_of(tmp_path).data[0])
+    assert [curve["label"] for curve in chart["curves"]] == [*made.SIX, "Schedule-Free"]
+    first, second = chart["views"][0]["panels"]
+    assert first["lines"][6] == {"value": [None] * 3}
+    assert second["lines"][0] == {"value": [None] * 3}
+    assert second["lines"][6]["value"] == rows["fair"][0]["train_loss curve"]["value"]
+
+
 def test_pictures_stand_in_with_words(folder):
     (folder / "deep-paper-figure1-fair.png").write_bytes(b"\x89PNG...IEND\xaeB`\x82")
     png, svg = page_of(folder).images
@@ -151,6 +164,8 @@ def test_pictures_stand_in_with_words(folder):
     for word in ("Figure 5", "T = 10; T = 20", "f(wt) − f* against iteration t", "PSG, last"):
         assert word in svg["alt"]
     assert "fair" in png["alt"]
+    html = (folder / "page" / "index.html").read_text(encoding="utf-8")
+    assert html.count('<details class="still" open>') == 2  # a script closes it, if one runs
 
 
 def test_without_plotly_there_are_pictures_and_a_word(folder, monkeypatch):
@@ -265,5 +280,5 @@ def test_every_kind_of_file_of_another_shape_is_named(tmp_path):
 
 def test_a_picture_cut_short_is_named(folder):
     (folder / "figure5.svg").write_bytes(made.SVG[:-9])
-    with pytest.raises(ValueError, match=r"figure5\.svg is not a whole picture"):
+    with pytest.raises(ValueError, match=r"^\S*figure5\.svg is not a whole picture"):
         report.write_report(folder, folder / "page")

@@ -54,27 +54,34 @@ def figure6(data: Json) -> Json:
 
 def figure_deep(data: Json, number: int) -> Json:
     """One of figures 1 to 4: a view for each protocol, a panel for each cell."""
-    _, quantity, label = DEEP[number]
+    _, quantity, axis = DEEP[number]
     cells = deep_panels(data, number)
-    first = next(iter(cells[0]["protocols"].values()))
+    protocols = list(cells[0]["protocols"])
+    labels = dict.fromkeys(
+        row["label"] for cell in cells for name in protocols for row in cell["protocols"][name]
+    )
     curves = [
-        _curve(row["label"], colour, "solid")
-        for row, colour in zip(first, cycle(DEEP_COLOURS), strict=False)
+        _curve(label, colour, "solid")
+        for label, colour in zip(labels, cycle(DEEP_COLOURS), strict=False)
     ]
     views = {
-        f"α by {protocol} protocol": [_deep_panel(cell, protocol, quantity) for cell in cells]
-        for protocol in cells[0]["protocols"]
+        f"α by {name} protocol": [_deep_panel(cell, name, quantity, list(labels)) for cell in cells]
+        for name in protocols
     }
-    return _chart("epoch", label, curves, views, log_y=quantity == "train_loss")
+    return _chart("epoch", axis, curves, views, log_y=quantity == "train_loss")
 
 
-def _deep_panel(cell: Json, protocol: str, quantity: str) -> Json:
-    rows = cell["protocols"][protocol]
-    epochs = len(rows[0][f"{quantity} curve"]["value"])
+def _deep_panel(cell: Json, protocol: str, quantity: str, labels: Sequence[str]) -> Json:
+    """A cell's curves; one of an optimizer that is not in its line-up is empty."""
+    found = {
+        row["label"]: _with_band(row[f"{quantity} curve"]) for row in cell["protocols"][protocol]
+    }
+    epochs = len(next(iter(found.values()))["value"])
+    absent = {"value": [None] * epochs}
     return {
         "title": f"{cell['network']}, {cell['dataset']}",
         "x": list(range(1, epochs + 1)),
-        "lines": [_with_band(row[f"{quantity} curve"]) for row in rows],
+        "lines": [found.get(label, absent) for label in labels],
     }
 
 

@@ -47,43 +47,44 @@ FIGURES: dict[int, tuple[str, Kind, str]] = {
     ),
 }
 """What each figure shows, the files it is drawn from, and what a reader should know."""
+PROTOCOLS = ("published", "fair")
 
 
 def figure(n: int, folder: Path, files: Sequence[ResultFile]) -> Json:
     """A figure of the paper, with a chart for each file that has something to show in it."""
     title, kind, about = FIGURES[n]
-    blocks = []
-    for file in of_kind(files, kind):
-        with file.understood() as content:
-            if kind is not DEEP:
-                chart = charts.figure5(content) if n == 5 else charts.figure6(content)
-                blocks.append(_block(n, file, chart, "", {file.path.stem: ""}, folder))
-            elif deep_panels(content, n):
-                stems = {
-                    f"{file.path.stem}-figure{n}-{protocol}": f"α by {protocol} protocol"
-                    for protocol in ("published", "fair")
-                }
-                chart = charts.figure_deep(content, n)
-                blocks.append(_block(n, file, chart, _about(content, n), stems, folder))
+    drawn = ((file, *_chart(n, file)) for file in of_kind(files, kind))
     return {
         "number": n,
         "title": title,
         "about": about,
         "command": kind.command,
-        "blocks": blocks,
+        "blocks": [_block(n, file, chart, words, folder) for file, chart, words in drawn if chart],
     }
 
 
-def _block(
-    n: int, file: ResultFile, chart: Json, about: str, stems: dict[str, str], folder: Path
-) -> Json:
+def _chart(n: int, file: ResultFile) -> tuple[Json, str]:
+    """What a file shows in a figure, and words about it; nothing where it has nothing to show."""
+    with file.understood() as content:
+        if file.kind is FIGURE5:
+            return charts.figure5(content), ""
+        if file.kind is FIGURE6:
+            return charts.figure6(content), ""
+        if deep_panels(content, n):
+            return charts.figure_deep(content, n), _about(content, n)
+    return None, ""
+
+
+def _block(n: int, file: ResultFile, chart: Json, about: str, folder: Path) -> Json:
     """A chart with the pictures that stand in for it."""
+    is_deep = file.kind is DEEP
     panels = chart["views"][0]["panels"]
     axes = f"{re.sub('<.*?>', '', chart['y'])} against {chart['x']}"
     curves = ", ".join(curve["label"] for curve in chart["curves"])
     titles = "; ".join(panel["title"] for panel in panels)
     says = f"Figure {n}, {len(panels)} panel{'s' * (len(panels) > 1)} ({titles}): {axes}, {curves}"
-    found = {view: picture(folder, stem) for stem, view in stems.items()}
+    names = {f"-figure{n}-{p}": f"α by {p} protocol" for p in PROTOCOLS} if is_deep else {"": ""}
+    found = {view: picture(folder, file.path.stem + end) for end, view in names.items()}
     images = [
         {
             "source": f"data:{kept[0]};base64,{base64.b64encode(kept[1]).decode()}",
@@ -95,7 +96,7 @@ def _block(
     ]
     return {
         "id": f"figure-{n}-{file.path.stem}",
-        "title": f"Preset {file.preset}" if file.kind is DEEP else "",
+        "title": f"Preset {file.preset}" if is_deep else "",
         "about": about,
         "chart": {**chart, "says": says},
         "images": images,
