@@ -53,7 +53,7 @@ results: install ## the committed results and the README's numbers, made again
 	$(BIN)/python benchmarks/readme.py
 
 docs: install ## the documentation site, in build/site; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo build/site/index.html
 
 clean: ## remove what the other targets made

@@ -30,7 +30,7 @@ class Markdown(griffe.Extension):
         if item.docstring is not None:
             item.docstring.value = markdown(item.docstring.value, item)
         for member in item.members.values():
-            if not member.is_alias:
+            if isinstance(member, griffe.Object):
                 self._rewrite(member)
 
 

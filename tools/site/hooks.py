@@ -27,6 +27,7 @@ EMPTY = re.compile(r"<!-- (?P<name>[^/][^>]*?) -->\s*<!-- /(?P=name) -->")
 SESSION = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
 LAST_LINE = re.compile(r"^(```pycon\n(?:(?!```).*\n)*?)\n+```$", re.MULTILINE)
 log = logging.getLogger("mkdocs.hooks.adahb")
+_generated: dict[str, str] = {}
 _external: dict[str, set[str]] = defaultdict(set)
 
 
@@ -42,9 +43,6 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     how_to += sorted(written - set(_leaves(nav)))
     config.nav = nav
     return config
-
-
-_generated: dict[str, str] = {}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

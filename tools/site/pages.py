@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
 from fnmatch import fnmatch
 from functools import cache
@@ -18,6 +18,7 @@ import docstrings
 
 from adahb import schedules
 from adahb.experiments.errata import ERRATA, Erratum
+from adahb.experiments.store import read_json
 
 SHOWN = (".json", ".png", ".svg")
 """What of results/ is in the site."""
@@ -156,9 +157,10 @@ def _erratum(title: str, root: Path) -> str:
 def _shown_by(erratum: Erratum, root: Path) -> str:
     if not erratum.shown_by:
         return ""
-    found = json.loads((root / "results" / "claims.json").read_text(encoding="utf-8"))
-    claims = {claim["id"]: claim for claim in found["claims"]}
-    rows = [(name, claims[name]["statement"], claims[name]["verdict"]) for name in erratum.shown_by]
+    measured = {c["id"]: c for c in read_json(root / "results" / "claims.json")["claims"]}
+    missing = {"statement": "", "verdict": "not measured"}
+    claims = [(name, measured.get(name, missing)) for name in erratum.shown_by]
+    rows = [(name, claim["statement"], claim["verdict"]) for name, claim in claims]
     return "\n" + _table(("measured as", "statement", "verdict"), rows)
 
 
@@ -193,7 +195,7 @@ def _api(root: Path) -> dict[str, str]:
     index = "# The API\n\nEvery public module, from its docstrings.\n\n"
     pages = {"api/index.md": index + _table(("module", "what it is"), rows)}
     for name, path in modules.items():
-        options = {"inherited_members": True} if name in INHERITING else {}
+        options: dict[str, Any] = {"inherited_members": True} if name in INHERITING else {}
         if exported := _exported(path):
             options["members"] = exported
         pages[f"api/{_page_of(name)}"] = _module_page(name, options)
@@ -237,7 +239,7 @@ def _examples(root: Path) -> dict[str, str]:
         name = path.relative_to(root).with_suffix(".md").as_posix()
         title = path.stem.replace("_", " ").capitalize()
         pages[name] = (
-            f"# {title}\n\n{_summary(path)}\n\n"
+            f"---\nsearch:\n  boost: 0.3\n---\n\n# {title}\n\n{_summary(path)}\n\n"
             f'```python title="{path.relative_to(root).as_posix()}"\n{source}```\n'
         )
     if pages:
@@ -294,6 +296,6 @@ def _default(parameter: Any) -> str:
     return "" if default is None or default is False else f"`{default}`"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
