@@ -13,6 +13,7 @@ from adahb.sets.arrays import (
     largest,
     norm,
     one_hot,
+    peak,
     pick,
     power_of_two,
     power_of_two_below,
@@ -57,7 +58,7 @@ def waterfill(
     limit, unit = radius / size, power_of_two_below(radius)
     target, ratio = radius / unit, xp.clip(size / unit, None, HUGE)
     rank = a if cost is None else (a - xp.clip(limit, None, LARGE)) / cost
-    last = one_hot(xp.argmax(rank, axis=-1, keepdims=True), a, xp)
+    last = peak(rank, xp)
     top = pick(a, last, xp)
     q = xp.ones_like(a) if cost is None else cost / pick(cost, last, xp)
     shift = limit < xp.abs(top)
