@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import optax
 from jax import numpy as jnp
 
@@ -35,6 +34,7 @@ from adahb.interop.update import (
     change,
     float64_at_hand,
     numbers,
+    starts_outside,
 )
 from adahb.sets import ConvexSet
 
@@ -52,7 +52,7 @@ STATIC = (
     "projection",
     "form",
 )
-"""What `optax.inject_hyperparams` must leave alone: all options of `adahb` but the learning rate."""
+"""All options of `adahb` but the learning rate: what `optax.inject_hyperparams` must leave alone."""
 
 
 class HeavyBallState(NamedTuple):
@@ -265,9 +265,7 @@ def _step(
     def column(tree: Any) -> list[Any]:
         return [None] * len(leaves) if tree is None else structure.flatten_up_to(tree)
 
-    rows = zip(
-        leaves, *map(column, (params, state.buffer, state.v, state.average)), strict=True
-    )
+    rows = zip(leaves, *map(column, (params, state.buffer, state.v, state.average)), strict=True)
     first = state.clock == 0
     done = [_move(g, w, Stored(*kept), at, first, method) for g, w, *kept in rows]
 
@@ -286,7 +284,9 @@ def _step(
         return changes, after
     held = state._replace(count=after.count)
     still = jax.tree.map(jnp.zeros_like, changes)
-    return jax.tree.map(lambda new, old: jnp.where(rate > 0, new, old), (changes, after), (still, held))
+    return jax.tree.map(
+        lambda new, old: jnp.where(rate > 0, new, old), (changes, after), (still, held)
+    )
 
 
 def _move(
@@ -309,7 +309,7 @@ def _buffer(w: Any, method: Method) -> Any:
     wide = _widened(w)
     if method.constraint is None:
         return jnp.zeros_like(wide)
-    if not isinstance(w, jax.core.Tracer) and not method.constraint.contains(np.asarray(wide)):
+    if not isinstance(w, jax.core.Tracer) and starts_outside(wide, method.constraint):
         warnings.warn(
             f"a parameter of shape {w.shape} starts outside of {method.constraint!r}: the first "
             "step projects it",

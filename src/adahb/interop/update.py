@@ -19,11 +19,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from adahb import _checks as check
 from adahb import schedules
-from adahb.schedules import Adaptive, HBConstant, Schedule
+from adahb.schedules import HBConstant, Schedule
 from adahb.sets import ConvexSet, NuclearBall
 from adahb.sets.arrays import is_jax
 
@@ -113,6 +114,11 @@ class Method:
                 f"constraint={self.constraint!r} must fit every parameter, but one has the shape "
                 f"{shape}: {error}"
             ) from error
+
+
+def starts_outside(w: Array, constraint: ConvexSet) -> bool:
+    """Tell whether a parameter, which must not be traced, is to be projected before the start."""
+    return not constraint.contains(np.asarray(w) if is_jax(w) else w)
 
 
 class Numbers(NamedTuple):

@@ -5,7 +5,7 @@ Nothing here imports torch or JAX: ``array_api_compat`` hands out the namespace 
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -178,6 +178,20 @@ def pick(x: Array, mask: Array, xp: Namespace) -> Array:
     return xp.sum(xp.where(mask, x, 0.0), axis=-1, keepdims=True)
 
 
+def repeated(step: Callable[[Any], Any], times: int, start: Any) -> Any:
+    """Return what ``step`` makes of the arrays in ``start`` when applied to them so many times.
+
+    JAX compiles a loop instead of its steps one after the other.
+    """
+    if is_jax(start[0]):
+        from jax.lax import fori_loop
+
+        return fori_loop(0, times, lambda _, state: step(state), start)
+    for _ in range(times):
+        start = step(start)
+    return start
+
+
 def on_cpu_without_grad(*arrays: Array | None) -> bool:
     """Tell whether compiled code may read these arrays: host memory, no derivative wanted."""
     return all(array is None or _readable(array) for array in arrays)
@@ -223,7 +237,9 @@ def unseen(array: Array) -> bool:
 def is_jax(array: Array) -> bool:
     """Tell whether it is a JAX array, traced or not."""
     jax = sys.modules.get("jax")
-    return jax is not None and isinstance(array, jax.Array)
+    if jax is None or is_torch_array(array):  # torch.compile follows no isinstance of JAX
+        return False
+    return isinstance(array, jax.Array)
 
 
 def wants_gradient(array: Array) -> bool:

@@ -17,6 +17,7 @@ from adahb.sets.arrays import (
     pick,
     power_of_two,
     power_of_two_below,
+    repeated,
     rounding,
     unseen,
     wants_gradient,
@@ -142,8 +143,7 @@ def secular(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Array:
     """
     if unseen(b):
         t = _near_root(b, p, q, start, xp)
-        for _ in range(_STEPS_AFTER_HALVING):
-            t = _rise(b, p, q, t, xp)
+        (t,) = repeated(lambda s: (_rise(b, p, q, s[0], xp),), _STEPS_AFTER_HALVING, (t,))
         return t
     t = start
     for _ in range(_MOST_STEPS):
@@ -173,8 +173,12 @@ def _near_root(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Arr
     """
     low = (norm(b / p, xp) - 1.0) * xp.min(p / q, axis=-1, keepdims=True)
     low, high = xp.where(low > start, low, start), norm(b / q, xp)
-    for _ in range(_HALVINGS):
+
+    def halve(bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bracket
         middle = xp.sqrt(low) * xp.sqrt(high)
         left = xp.sum((b / (p + q * middle)) ** 2, axis=-1, keepdims=True) > 1
-        low, high = xp.where(left, middle, low), xp.where(left, high, middle)
+        return xp.where(left, middle, low), xp.where(left, high, middle)
+
+    low, _ = repeated(halve, _HALVINGS, (low, high))
     return low
