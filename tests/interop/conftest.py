@@ -1,4 +1,4 @@
-"""What Keras does depends on a variable of the environment: it is checked in processes of its own."""
+"""What Keras runs on is said in the environment: it is checked in processes of its own."""
 
 import os
 

@@ -1,7 +1,5 @@
 """What holds on every backend of Keras; `test_keras` runs it in a process for each."""
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -58,7 +56,8 @@ def test_it_is_the_torch_optimizer(case, more):
     constraint = CONSTRAINTS[case.constraint]
     goals = [problem(shape, constraint) for shape in SHAPES[:2]]
     a, b = (
-        [keras.ops.convert_to_tensor(x, "float32") for x in side] for side in list(zip(*goals))[:2]
+        [keras.ops.convert_to_tensor(x, "float32") for x in side]
+        for side in list(zip(*goals, strict=True))[:2]
     )
     variables = [keras.Variable(start.astype(np.float32)) for _, _, start in goals]
     optimizer = METHODS[case.method](
@@ -106,12 +105,17 @@ def test_fit_with_a_layer_s_own_constraint(data):
     )
     everywhere = fit(linear(ours.AdaHB(0.5, tick=1, constraint=L1Ball(2.0))), data, 60)
     np.testing.assert_allclose(confined, everywhere, atol=1e-6)
-    assert np.abs(confined).sum() == pytest.approx(2.0, rel=1e-5)
-    adam = fit(
-        linear(keras.optimizers.Adam(0.1), kernel_constraint=ours.Within(L1Ball(2.0))), data, 60
-    )
-    assert np.abs(adam).sum() == pytest.approx(2.0, rel=1e-5)
-    np.testing.assert_allclose(confined, adam, atol=0.2)
+    assert 1.9 < np.abs(confined).sum() <= 2.0 + 1e-5
+    x, y = (part.astype(np.float64) for part in data)
+    w = np.zeros(4)
+    for _ in range(500):
+        w = L1Ball(2.0).project(w - 0.1 * (x.T @ (x @ w - y[:, 0])) / len(x))
+    np.testing.assert_allclose(confined, w, atol=0.05)
+
+
+def test_other_optimizers_take_a_layer_s_constraint(data):
+    model = linear(keras.optimizers.SGD(0.1), kernel_constraint=ours.Within(Simplex()))
+    assert fit(model, data).sum() == pytest.approx(1.0)
 
 
 def test_a_saved_model_goes_on_as_if_nothing_had_been(data, tmp_path):
@@ -175,18 +179,19 @@ def test_tick_from_data(data):
         variable.assign(value)
     for variable in once.optimizer.variables:
         if "learning_rate" not in variable.path:
-            variable.assign(keras.ops.zeros_like(variable))
+            variable.assign(np.zeros(variable.shape, dtype=variable.dtype))
     np.testing.assert_allclose(fit(once, data, 3, callbacks=[ours.TickFromData()]), expected)
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_tick_from_data_that_do_not_know(data):
     def batches():
         for k in range(0, 48, 8):
             yield data[0][k : k + 8], data[1][k : k + 8]
 
     model = linear(ours.HB(0.01))
-    with contextlib.suppress(StopIteration):
-        model.fit(batches(), epochs=1, verbose=0, callbacks=[ours.TickFromData(epochs=2)])
+    callback = ours.TickFromData(epochs=2)
+    model.fit(batches(), epochs=1, shuffle=False, verbose=0, callbacks=[callback])
     assert model.optimizer.tick == 12
     with pytest.raises(TypeError, match="needs a model that is compiled with AdaHB or HB"):
         fit(linear(keras.optimizers.SGD(0.1)), data, callbacks=[ours.TickFromData()])

@@ -353,6 +353,20 @@ def test_derivatives_of_projections():
         check_grads(lambda x: L1Ball(1.0).project(x, [1.0, 2.0, 3.0]), (x,), 1, modes=["rev"])
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+def test_torch_compiles_projections_where_jax_is_loaded():
+    import torch
+
+    from adahb.optim import AdaHB
+
+    torch.compiler.reset()
+    p = torch.nn.Parameter(torch.zeros(4))
+    theirs = AdaHB([p], constraint=L1Ball(0.5), lr=1.0, tick=1)
+    p.grad = torch.ones(4)
+    torch.compile(theirs.step, fullgraph=True, backend="eager")()
+    assert 0 < p.abs().sum() <= 0.5
+
+
 def test_errors():
     with pytest.raises(ValueError, match="learning_rate must be a number in"):
         ours.adahb(-1.0)

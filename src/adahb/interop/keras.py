@@ -4,8 +4,8 @@
     model.fit(x, y, epochs=20, callbacks=[TickFromData()])
 
 The numbers are those of `adahb.optim`.  What a weight is confined to may be said where Keras says
-it, in the layer, ``Dense(1, kernel_constraint=Within(L1Ball(1.0)))``, or once for all weights by the
-``constraint`` of the optimizer.  Everything is saved with the model.
+it, in the layer, ``Dense(1, kernel_constraint=Within(L1Ball(1.0)))``, or once for all weights by
+the ``constraint`` of the optimizer.  Everything is saved with the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from adahb.interop.update import (
     change,
     float64_at_hand,
     numbers,
-    starts_outside,
+    placed,
 )
 from adahb.sets import ConvexSet, from_dict
 
@@ -45,9 +45,10 @@ class Within(keras.constraints.Constraint):  # type: ignore[misc]
     """
 
     def __init__(self, constraint: ConvexSet | Mapping[str, Any]) -> None:
-        self.constraint = _as_set(constraint)
-        if self.constraint is None:
-            raise TypeError("constraint must be a set of adahb.sets, got None")
+        confined = _as_set(constraint)
+        if not isinstance(confined, ConvexSet):
+            raise TypeError(f"constraint must be a set of adahb.sets, got {constraint!r}")
+        self.constraint = confined
 
     def __call__(self, w: Any) -> Any:
         """The point of the set nearest to a weight."""
@@ -384,8 +385,8 @@ def _start_inside(variable: Any, constraint: ConvexSet) -> None:
     It is said only where the constraint is not the layer's own, whose initial weights know nothing
     of it as a rule.
     """
-    start = _array(variable)
-    if not starts_outside(start, constraint):
+    inside, moved = placed(_array(variable), constraint)
+    if not moved:
         return
     if not isinstance(variable.constraint, Within):
         warnings.warn(
@@ -393,4 +394,4 @@ def _start_inside(variable: Any, constraint: ConvexSet) -> None:
             f"{constraint!r}: it is projected",
             stacklevel=4,
         )
-    variable.assign(constraint.project(start))
+    variable.assign(inside)

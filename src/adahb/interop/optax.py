@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import optax
@@ -34,11 +34,11 @@ from adahb.interop.update import (
     change,
     float64_at_hand,
     numbers,
-    starts_outside,
+    placed,
 )
 from adahb.sets import ConvexSet
 
-LearningRate = float | jax.Array | Callable[[Any], Any]
+LearningRate: TypeAlias = "float | jax.Array | Callable[[Any], Any]"
 
 STATIC = (
     "gamma",
@@ -52,7 +52,7 @@ STATIC = (
     "projection",
     "form",
 )
-"""All options of `adahb` but the learning rate: what `optax.inject_hyperparams` must leave alone."""
+"""What `optax.inject_hyperparams` must leave alone: all of `adahb` but the learning rate."""
 
 
 class HeavyBallState(NamedTuple):
@@ -284,9 +284,10 @@ def _step(
         return changes, after
     held = state._replace(count=after.count)
     still = jax.tree.map(jnp.zeros_like, changes)
-    return jax.tree.map(
+    changes, after = jax.tree.map(
         lambda new, old: jnp.where(rate > 0, new, old), (changes, after), (still, held)
     )
+    return changes, after
 
 
 def _move(
@@ -309,13 +310,17 @@ def _buffer(w: Any, method: Method) -> Any:
     wide = _widened(w)
     if method.constraint is None:
         return jnp.zeros_like(wide)
-    if not isinstance(w, jax.core.Tracer) and starts_outside(wide, method.constraint):
-        warnings.warn(
-            f"a parameter of shape {w.shape} starts outside of {method.constraint!r}: the first "
-            "step projects it",
-            stacklevel=4,
-        )
-    inside = method.constraint.project(wide)
+    if isinstance(w, jax.core.Tracer):
+        inside = method.constraint.project(wide)
+    else:
+        inside, moved = placed(wide, method.constraint)
+        if moved:
+            warnings.warn(
+                f"a parameter of shape {w.shape} starts outside of {method.constraint!r}: the "
+                "first step projects it",
+                stacklevel=4,
+            )
+    inside = jnp.asarray(inside)
     return inside if method.averaging else inside - wide
 
 

@@ -116,9 +116,13 @@ class Method:
             ) from error
 
 
-def starts_outside(w: Array, constraint: ConvexSet) -> bool:
-    """Tell whether a parameter, which must not be traced, is to be projected before the start."""
-    return not constraint.contains(np.asarray(w) if is_jax(w) else w)
+def placed(w: Array, constraint: ConvexSet) -> tuple[Array, bool]:
+    """A parameter, which must not be traced, inside of the set; and whether it had to be projected.
+
+    Of a JAX array that is done on the host, for operations outside of jit are compiled one by one.
+    """
+    host = np.asarray(w) if is_jax(w) else w
+    return (w, False) if constraint.contains(host) else (constraint.project(host), True)
 
 
 class Numbers(NamedTuple):
@@ -177,9 +181,7 @@ def numbers(method: Method, learning_rate: Array, step: Array) -> Numbers:
     )
 
 
-def change(
-    w: Array | None, g: Array, stored: Stored, at: Numbers, method: Method
-) -> tuple[Array, Stored]:
+def change(w: Array, g: Array, stored: Stored, at: Numbers, method: Method) -> tuple[Array, Stored]:
     """What is to be added to w, and what is to be kept, in the dtype that is computed in.
 
     Where the method neither decays, projects nor averages, w may be None.

@@ -236,9 +236,9 @@ def unseen(array: Array) -> bool:
 
 def is_jax(array: Array) -> bool:
     """Tell whether it is a JAX array, traced or not."""
-    jax = sys.modules.get("jax")
-    if jax is None or is_torch_array(array):  # torch.compile follows no isinstance of JAX
-        return False
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    if jax is None or (torch is not None and isinstance(array, torch.Tensor)):
+        return False  # of a tensor JAX must not be asked: torch.compile would have to follow
     return isinstance(array, jax.Array)
 
 
