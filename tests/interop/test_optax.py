@@ -23,19 +23,16 @@ CASES = [
     Case("AdaHB", "l1"),
     Case("AdaHB", "l1", 7, {"form": "paper"}),
     Case("AdaHB", "l2", options={"form": "paper"}),
-    Case("AdaHB", "l2", 7, {"projection": "euclidean"}),
+    Case("AdaHB", "l2", 7, {"projection": "euclidean", "form": "averaging"}),
     Case("AdaHB", "box", options={"momentum": 0.9}),
-    Case("AdaHB", "simplex", options={"form": "paper", "momentum": 0.9}),
-    Case("HB"),
     Case("HB", "l2 rows", options={"power": 2.0}),
     Case("HB", "simplex", 7, {"form": "paper"}),
-    Case("HB", "l1 rows", options={"momentum": 0.9}),
 ]
 
 
 def start(case, dtype):
     constraint = CONSTRAINTS[case.constraint]
-    problems = [problem(shape, constraint) for shape in SHAPES[:2]]  # each is compiled
+    problems = [problem(SHAPES[0], constraint)]
     a, b, w = ([jnp.asarray(x, dtype=dtype) for x in each] for each in zip(*problems, strict=True))
     return a, b, w
 
@@ -69,7 +66,7 @@ def walk(transformation, case, steps, dtype, decay=0.0):
 
 
 def compare(found, expected, rel):
-    for x, y in zip(found, expected[:2], strict=True):
+    for x, y in zip(found, expected[:1], strict=True):
         np.testing.assert_allclose(x, y, rtol=rel, atol=rel * np.abs(y).max())
 
 
@@ -85,7 +82,7 @@ def test_float64_is_the_reference(case):
         compare(average, [w for w, _ in expected], 1e-12)
 
 
-@pytest.mark.parametrize("case", CASES[::2] + CASES[3:6:2], ids=str)
+@pytest.mark.parametrize("case", [CASES[k] for k in (0, 2, 4, 8)], ids=str)
 def test_float32_is_the_torch_optimizer(case):
     import torch
 
@@ -123,8 +120,8 @@ def by_torch(rates, grads, w, **options):
     return p.detach().numpy()
 
 
-def by_optax(transformation, grads, w):
-    state = transformation.init(w)
+def by_optax(transformation, grads, w, state=None):
+    state = transformation.init(w) if state is None else state
     update = jax.jit(transformation.update)
     for g in grads:
         updates, state = update(g, state, w)
@@ -155,13 +152,11 @@ def test_a_warm_up_from_zero_loses_no_step(grads):
 def test_injected_learning_rates(grads):
     inject = optax.inject_hyperparams(ours.adahb, static_args=ours.STATIC)
     transformation = inject(learning_rate=0.1, tick=3)
-    expected, _ = by_optax(ours.adahb(0.1, tick=3), grads, W)
-    np.testing.assert_allclose(by_optax(transformation, grads, W)[0], expected, rtol=1e-6)
-    halved = transformation.init(W)
-    halved.hyperparams["learning_rate"] *= 0.5
-    updates, _ = transformation.update(grads[0], halved, W)
-    full, _ = transformation.update(grads[0], transformation.init(W), W)
-    np.testing.assert_allclose(updates, full / 2, rtol=1e-6)
+    expected, _ = by_optax(ours.adahb(0.05, tick=3), grads[:5], W)
+    state = transformation.init(W)
+    state.hyperparams["learning_rate"] *= 0.5
+    found, _ = by_optax(transformation, grads[:5], W, state)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_the_scaling_alone_is_the_rest_of_a_chain(grads):
@@ -186,12 +181,9 @@ def test_one_trace_however_far_t_advances(grads):
         w, state = step(g, state, w)
     assert traces == 1
     assert int(state.clock) == 30
-    eager, state = W, transformation.init(W)
-    for g in grads[:3]:
-        updates, state = transformation.update(g, state, eager)
-        eager = optax.apply_updates(eager, updates)
-    short, _ = by_optax(transformation, grads[:3], W)
-    np.testing.assert_allclose(eager, short, rtol=1e-6)
+    updates, _ = transformation.update(grads[0], transformation.init(W), W)  # not compiled
+    compiled, _ = by_optax(transformation, grads[:1], W)
+    np.testing.assert_allclose(W + updates, compiled, rtol=1e-6)
 
 
 def test_vmap_is_many_optimizers(grads):
@@ -221,15 +213,13 @@ rng = np.random.default_rng(0)
 w, g = (jnp.asarray(rng.normal(size=(2, 8)), dtype=jnp.float32) for _ in range(2))
 mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
 
-def two_steps(transformation, w, g):
-    state = transformation.init(w)
-    for _ in range(2):
-        updates, state = transformation.update(g, state, w)
-        w = optax.apply_updates(w, updates)
-    return w
+def step(constraint, w, g):
+    transformation = adahb(0.1, tick=1, constraint=constraint)
+    updates, state = transformation.update(g, transformation.init(w), w)
+    return optax.apply_updates(w, updates)
 
-rows = lambda w, g: two_steps(adahb(0.1, tick=1, constraint=L1Ball(1.0, dim=-1)), w, g)
-whole = lambda w, g: two_steps(adahb(0.1, tick=1, constraint=L1Ball(1.0)), w, g)
+rows = lambda w, g: step(L1Ball(1.0, dim=-1), w, g)
+whole = lambda w, g: step(L1Ball(1.0), w, g)
 expected = jax.jit(rows)(w, g)
 mapped = jax.shard_map(rows, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
 np.testing.assert_allclose(jax.jit(mapped)(w, g), expected, rtol=1e-6)
@@ -346,11 +336,15 @@ def test_traced_projections_are_those_of_arrays(data):
 
 
 def test_derivatives_of_projections():
-    from jax.test_util import check_grads
+    import torch
 
+    x, h, across = [0.9, -0.4, 0.3], [1.0, 2.0, 3.0], [1.0, -2.0, 0.5]
+    point = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    theirs = L2Ball(0.5).project(point, torch.tensor(h)) @ torch.tensor(across, dtype=torch.float64)
+    theirs.backward()
     with jax.enable_x64(True):
-        x = jnp.asarray([0.9, -0.4, 0.3])
-        check_grads(lambda x: L1Ball(1.0).project(x, [1.0, 2.0, 3.0]), (x,), 1, modes=["rev"])
+        value = jax.jit(jax.grad(lambda x: L2Ball(0.5).project(x, h) @ jnp.asarray(across)))
+        np.testing.assert_allclose(value(jnp.asarray(x)), point.grad, rtol=1e-10)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
