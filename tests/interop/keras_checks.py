@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import torch
+from interop.pages import example, run_page
 from keras import layers
 from optim.paths import CONSTRAINTS, SHAPES, Case, by_optimizer, problem
 
@@ -217,6 +218,25 @@ def test_starting_outside(data):
     np.testing.assert_allclose(numpy(outside), [1.0, 0.0])
     model = linear(ours.AdaHB(), kernel_constraint=ours.Within(Simplex()))
     assert fit(model, data).sum() == pytest.approx(1.0)  # as layers do, without a word
+
+
+def test_the_page_of_the_documentation(tmp_path):
+    assert run_page("Keras", path=tmp_path / "model.keras")["loaded"].built
+
+
+def test_the_example(capsys):
+    example("keras_training").main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"on {keras.backend.backend()}, tick = 22 steps of an epoch"
+    before, after = (float(line.split("loss ")[1].split(",")[0]) for line in lines[1:3])
+    assert after < before < 0.2
+    assert float(lines[3].split()[-1]) <= 1.5
+
+
+def test_other_backends_are_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
+    with pytest.raises(ValueError, match="must be one of 'torch', 'jax', got 'numpy'"):
+        ours.AdaHB()
 
 
 def test_errors():

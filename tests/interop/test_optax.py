@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from interop.pages import example, run_page
 from optim.paths import CONSTRAINTS, SHAPES, Case, by_optimizer, by_reference, problem
 
 from adahb.sets import Box, L1Ball, L2Ball, NuclearBall, Simplex, from_dict
@@ -181,9 +182,6 @@ def test_one_trace_however_far_t_advances(grads):
         w, state = step(g, state, w)
     assert traces == 1
     assert int(state.clock) == 30
-    updates, _ = transformation.update(grads[0], transformation.init(W), W)  # not compiled
-    compiled, _ = by_optax(transformation, grads[:1], W)
-    np.testing.assert_allclose(W + updates, compiled, rtol=1e-6)
 
 
 def test_vmap_is_many_optimizers(grads):
@@ -247,11 +245,12 @@ def test_masks_and_partitions(grads):
     constrained = ours.adahb(0.5, tick=1, constraint=L1Ball(0.7))
     parts = optax.partition({"ball": constrained, "free": ours.hb(0.1, momentum=0.9)}, label)
     state = parts.init(params)
-    updates, state = parts.update(both, state, params)
-    alone, _ = constrained.update(grads[0], constrained.init(W), W)
+    update = jax.jit(parts.update)
+    updates, state = update(both, state, params)
+    alone, _ = jax.jit(constrained.update)(grads[0], constrained.init(W), W)
     np.testing.assert_allclose(updates["head"], alone)
     moved = optax.apply_updates(params, updates)
-    updates, state = parts.update(both, state, moved)
+    updates, state = update(both, state, moved)
     average = ours.averaged_parameters(state, moved)
     np.testing.assert_array_equal(average["head"], moved["head"])
     np.testing.assert_allclose(average["body"], (W + moved["body"]) / 2, rtol=1e-6)
@@ -359,6 +358,20 @@ def test_torch_compiles_projections_where_jax_is_loaded():
     p.grad = torch.ones(4)
     torch.compile(theirs.step, fullgraph=True, backend="eager")()
     assert 0 < p.abs().sum() <= 0.5
+
+
+def test_the_page_of_the_documentation():
+    found = run_page("optax")
+    assert found["params"]["w"].shape == found["average"]["w"].shape == (3,)
+
+
+def test_the_example(capsys):
+    module = example("optax_training")
+    module.EPOCHS = 5
+    module.main()
+    free, confined = (line.split() for line in capsys.readouterr().out.splitlines()[1:])
+    assert min(float(free[-2]), float(confined[-2])) > 0.8
+    assert float(confined[-1]) <= 1.5 < float(free[-1])
 
 
 def test_errors():
