@@ -15,13 +15,14 @@ from adahb.sets import L2Ball
 EPOCHS, BATCH, UNITS = 20, 64, 64
 
 
-def start(key):
+def start(rng):
     """Two dense layers."""
-    first, second = jax.random.split(key)
-    return {
-        "hidden": {"w": jax.random.normal(first, (64, UNITS)) / 8, "b": jnp.zeros(UNITS)},
-        "output": {"w": jax.random.normal(second, (UNITS, 10)) / 8, "b": jnp.zeros(10)},
-    }
+
+    def dense(inputs, outputs):
+        w = rng.normal(size=(inputs, outputs)) / inputs**0.5
+        return {"w": jnp.asarray(w, dtype=jnp.float32), "b": jnp.zeros(outputs)}
+
+    return {"hidden": dense(64, UNITS), "output": dense(UNITS, 10)}
 
 
 def scores(params, x):
@@ -33,7 +34,7 @@ def loss(params, x, y):
     return optax.softmax_cross_entropy_with_integer_labels(scores(params, x), y).mean()
 
 
-def train(optimizer, x, y, key):
+def train(optimizer, x, y, rng):
     """All epochs in one program: however far t advances, nothing is compiled again."""
 
     def step(carry, rows):
@@ -42,18 +43,12 @@ def train(optimizer, x, y, key):
         updates, state = optimizer.update(grads, state, params)
         return (optax.apply_updates(params, updates), state), None
 
-    @jax.jit
-    def run(key):
-        begin, shuffle = jax.random.split(key)
-        params = start(begin)
-        orders = jax.vmap(lambda k: jax.random.permutation(k, len(x)))(
-            jax.random.split(shuffle, EPOCHS)
-        )
-        rows = orders[:, : len(x) // BATCH * BATCH].reshape(-1, BATCH)
-        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), rows)
-        return params
-
-    return run(key)
+    params = start(rng)
+    orders = rng.permuted(np.tile(np.arange(len(x)), (EPOCHS, 1)), axis=1)
+    rows = orders[:, : len(x) // BATCH * BATCH].reshape(-1, BATCH)
+    run = jax.jit(lambda carry, rows: jax.lax.scan(step, carry, rows))
+    (params, _), _ = run((params, optimizer.init(params)), rows)
+    return params
 
 
 def main():
@@ -65,7 +60,7 @@ def main():
     confined = optax.partition({"in balls": adahb(constraint=columns), "free": adahb()}, groups)
     print("columns   training loss  test accuracy  longest column")
     for name, optimizer in {"free": adahb(), "in balls": confined}.items():
-        params = train(optimizer, x[seen], y[seen], jax.random.key(0))
+        params = train(optimizer, x[seen], y[seen], np.random.default_rng(0))
         right = jnp.argmax(scores(params, x[unseen]), axis=1) == y[unseen]
         longest = np.linalg.norm(params["hidden"]["w"], axis=0).max()
         at_last = loss(params, x[seen], y[seen])

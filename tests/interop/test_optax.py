@@ -256,7 +256,7 @@ def test_masks_and_partitions(grads):
     np.testing.assert_allclose(average["body"], (W + moved["body"]) / 2, rtol=1e-6)
 
     masked = optax.masked(ours.hb(0.1, momentum=0.9), {"head": True, "body": False})
-    updates, state = masked.update(both, masked.init(params), params)
+    updates, state = jax.jit(masked.update)(both, masked.init(params), params)
     np.testing.assert_array_equal(updates["body"], grads[0])
     assert ours.averaged_parameters(state, moved)["body"] is moved["body"]
 
@@ -301,7 +301,7 @@ def test_complex_parameters_do_not_know_where_the_real_axis_is():
 def test_staying_in_a_set_behind_another_optimizer(grads):
     chain = optax.chain(optax.sgd(0.5), ours.keep_in(Simplex()))
     w = jnp.full(4, 0.25)
-    updates, _ = chain.update(grads[0], chain.init(w), w)
+    updates, _ = jax.jit(chain.update)(grads[0], chain.init(w), w)
     expected = Simplex().project(np.asarray(w - 0.5 * grads[0]))
     np.testing.assert_allclose(w + updates, expected, atol=1e-7)
 
