@@ -184,6 +184,22 @@ def test_one_trace_however_far_t_advances(grads):
     assert int(state.clock) == 30
 
 
+def test_parameters_and_state_may_be_donated(grads):
+    transformation = ours.hb(0.1, tick=2, momentum=0.9, constraint=Box(-1, 1))
+    expected, _ = by_optax(transformation, grads[:3], W)
+
+    def step(w, state, g):
+        updates, state = transformation.update(g, state, w)
+        return optax.apply_updates(w, updates), state
+
+    donating = jax.jit(step, donate_argnums=(0, 1))
+    w = jnp.array(W, copy=True)
+    state = transformation.init(w)
+    for g in grads[:3]:
+        w, state = donating(w, state, g)
+    np.testing.assert_allclose(w, expected, rtol=1e-6)
+
+
 def test_vmap_is_many_optimizers(grads):
     transformation = ours.adahb(0.1, tick=1, constraint=L2Ball(0.2))
     starts, many = jnp.stack([W, -W, 0.5 * W]) / 5, grads.reshape(10, 3, 4)

@@ -229,13 +229,13 @@ def _transformation(
     def init(params: Any) -> HeavyBallState:
         buffer = jax.tree.map(lambda w: _buffer(w, method), params)
         v = jax.tree.map(lambda w: jnp.zeros_like(_widened(w).real), params)
-        zero = jnp.zeros((), jnp.int32)
+        averages = method.keeps_average and descend
         return HeavyBallState(
-            count=zero,
-            clock=zero,
+            count=jnp.zeros((), jnp.int32),
+            clock=jnp.zeros((), jnp.int32),
             buffer=buffer,
             v=v if method.adaptive else None,
-            average=jax.tree.map(_widened, params) if method.keeps_average and descend else None,
+            average=jax.tree.map(lambda w: _widened(w, copy=True), params) if averages else None,
         )
 
     def update(
@@ -320,7 +320,7 @@ def _buffer(w: Any, method: Method) -> Any:
                 "first step projects it",
                 stacklevel=4,
             )
-    inside = jnp.asarray(inside)
+    inside = jnp.copy(inside)
     return inside if method.averaging else inside - wide
 
 
@@ -333,9 +333,13 @@ def _inside(w: Any, stored: Stored, first: Any, method: Method) -> tuple[Any, St
     return jnp.where(first, w + buffer, w), stored._replace(buffer=u)
 
 
-def _widened(x: Any) -> Any:
-    """The array in the dtype that is computed in: float32 for half precision."""
-    return jnp.asarray(x, dtype=jnp.promote_types(x.dtype, jnp.float32))
+def _widened(x: Any, *, copy: bool = False) -> Any:
+    """The array in the dtype that is computed in: float32 for half precision.
+
+    What is kept in the state must be a copy, for parameters and state may both be donated.
+    """
+    wide = jnp.asarray(x, dtype=jnp.promote_types(x.dtype, jnp.float32))
+    return jnp.copy(wide) if copy else wide
 
 
 def _require(params: Any, who: str) -> None:
