@@ -10,6 +10,7 @@ reference     the paper's methods line for line, in float64
 certificates  what can be proved of a run
 optim         the methods as torch optimizers: AdaHB, HB, NAG, PSG
 linear        constrained linear models as scikit-learn estimators
+interop       the methods as optax transformations and as Keras optimizers
 experiments   the paper's figures and claims as commands
 
 Each is imported when it is first used, so that ``import adahb`` costs nothing.

@@ -1,11 +1,11 @@
-"""One vocabulary for NumPy arrays and torch tensors, and the arithmetic every set leans on.
+"""One vocabulary for NumPy, torch and JAX arrays, and the arithmetic every set leans on.
 
-Nothing here imports torch: ``array_api_compat`` hands out the namespace ``xp`` of the array given.
+Nothing here imports torch or JAX: ``array_api_compat`` hands out the namespace ``xp`` of an array.
 """
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -14,10 +14,10 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array, is_torch_array
 
 Array: TypeAlias = Any
-"""A NumPy array or a torch tensor."""
+"""A NumPy array, a torch tensor or a JAX array."""
 
 Namespace: TypeAlias = Any
-"""The functions that go with an array: ``array_api_compat.numpy`` or ``array_api_compat.torch``."""
+"""The functions that go with an array: those of ``array_api_compat`` for it, or ``jax.numpy``."""
 
 HUGE = 1e300
 """Stands in for an overflowed ratio, so that 0 * HUGE is still 0."""
@@ -87,7 +87,16 @@ def like(value: Any, x: Array, xp: Namespace) -> Array:
     """Return a parameter as an array with the namespace, device and dtype of ``x``."""
     if is_torch_array(x):
         value = np.array(value)
-    return xp.asarray(value, dtype=x.dtype, device=x.device)
+    return xp.asarray(value, dtype=x.dtype, device=device(x))
+
+
+def device(x: Array) -> Any:
+    """Return where to make arrays that go with ``x``; JAX, whose traced arrays are nowhere, knows.
+
+    >>> device(np.zeros(2))
+    'cpu'
+    """
+    return None if is_jax(x) else x.device
 
 
 def copied(x: Array) -> Array:
@@ -150,12 +159,37 @@ def direction(x: Array, xp: Namespace) -> Array:
 
 def one_hot(index: Array, x: Array, xp: Namespace) -> Array:
     """Return the mask of the entry that ``index`` (last axis kept) names in each row of ``x``."""
-    return xp.arange(x.shape[-1], device=x.device) == index
+    return xp.arange(x.shape[-1], device=device(x)) == index
+
+
+def peak(x: Array, xp: Namespace) -> Array:
+    """Return the mask of the first of the largest entries of each row.
+
+    Of float64, JAX compiles no argmax unless it is in float64 altogether.
+    """
+    if not is_jax(x):
+        return one_hot(xp.argmax(x, axis=-1, keepdims=True), x, xp)
+    highest = x == xp.max(x, axis=-1, keepdims=True)
+    return highest & (xp.cumsum(highest, axis=-1) == 1)
 
 
 def pick(x: Array, mask: Array, xp: Namespace) -> Array:
     """Return the entry of each row that ``mask`` marks, keeping the last axis."""
     return xp.sum(xp.where(mask, x, 0.0), axis=-1, keepdims=True)
+
+
+def repeated(step: Callable[[Any], Any], times: int, start: Any) -> Any:
+    """Return what ``step`` makes of the arrays in ``start`` when applied to them so many times.
+
+    JAX compiles a loop instead of its steps one after the other.
+    """
+    if is_jax(start[0]):
+        from jax.lax import fori_loop
+
+        return fori_loop(0, times, lambda _, state: step(state), start)
+    for _ in range(times):
+        start = step(start)
+    return start
 
 
 def on_cpu_without_grad(*arrays: Array | None) -> bool:
@@ -188,14 +222,24 @@ def unseen(array: Array) -> bool:
     """Tell whether the numbers must not be looked at: in a graph being compiled or captured.
 
     Whatever depends on them is then to be computed, not decided; and no tensor can be made of
-    numbers from elsewhere.
+    numbers from elsewhere.  JAX arrays may always be traced, and take the same way if they are not.
     """
+    if is_jax(array):
+        return True
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(array, torch.Tensor):
         return False
     if torch.compiler.is_compiling() or _blindfold.get():
         return True
     return bool(array.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def is_jax(array: Array) -> bool:
+    """Tell whether it is a JAX array, traced or not."""
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    if jax is None or (torch is not None and isinstance(array, torch.Tensor)):
+        return False  # of a tensor JAX must not be asked: torch.compile would have to follow
+    return isinstance(array, jax.Array)
 
 
 def wants_gradient(array: Array) -> bool:

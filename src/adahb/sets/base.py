@@ -18,6 +18,7 @@ from adahb.sets.arrays import (
     Array,
     Namespace,
     copied,
+    is_jax,
     like,
     power_of_two,
     promote,
@@ -59,12 +60,17 @@ class ConvexSet(ABC):
         """Return the point of Q nearest to ``x``: argmin over y in Q of sum h_i (y_i - x_i)^2.
 
         Args:
-            x: A NumPy array, torch tensor or list of real, finite numbers; it is not modified.
+            x: A NumPy array, torch tensor, JAX array or list of real, finite numbers; it is not
+                modified.  A JAX array may be traced, and then its numbers are not checked.
             metric: The weights h, positive and broadcastable to x; None is the plain distance.
 
         Returns:
             A new array of x's shape, dtype and device. A point of Q comes back bit for bit.
         """
+        if is_jax(x):
+            from adahb.sets import traced
+
+            return traced.project(self, x, metric)
         x, xp = self._checked("x", x)
         h = None if metric is None else _checked_metric(metric, x, xp)
         if not self._refuses_non_finite(x, h):
@@ -163,7 +169,7 @@ class ConvexSet(ABC):
 
     def _own(self, name: str, x: Array, xp: Namespace) -> Array:
         """Return one of the set's arrays beside ``x``: of its kind, on its device, in its dtype."""
-        if not unseen(x) and not is_torch_array(x):
+        if is_jax(x) or not (unseen(x) or is_torch_array(x)):
             array = self._arrays[name]
             return like(array, x, xp) if array.dtype == np.float64 else array
         if x.device not in self._tensors:

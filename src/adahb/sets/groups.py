@@ -16,6 +16,7 @@ from adahb.sets.arrays import (
     one_hot,
     power_of_two,
     read_only,
+    repeated,
     rounding,
     unseen,
     wide,
@@ -188,15 +189,21 @@ def _multiplier_unseen(pull: Array, h: Array, limit: Array, xp: Namespace) -> Ar
     The sum of the norms is a convex function of t, so Newton's steps rise to the root.
     """
     low, high = xp.zeros_like(limit), xp.max(norm(pull, xp))
-    for _ in range(_HALVINGS):
+
+    def halve(bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bracket
         t = _middle(low, high, xp)
         left = xp.sum(_norms(pull, h, t, xp)[0]) > limit
-        low, high = xp.where(left, t, low), xp.where(left, high, t)
-    t = xp.where(low > 0, low, _middle(low, high, xp))
-    for _ in range(_STEPS_AFTER_HALVING):
+        return xp.where(left, t, low), xp.where(left, high, t)
+
+    def rise(state: tuple[Array]) -> tuple[Array]:
+        (t,) = state
         norms, slope = _norms(pull, h, t, xp)
         newton = t + (xp.sum(norms) - limit) / xp.where(slope > 0, slope, 1.0)
-        t = xp.where((slope > 0) & (newton > 0), newton, t)
+        return (xp.where((slope > 0) & (newton > 0), newton, t),)
+
+    low, high = repeated(halve, _HALVINGS, (low, high))
+    (t,) = repeated(rise, _STEPS_AFTER_HALVING, (xp.where(low > 0, low, _middle(low, high, xp)),))
     return t
 
 

@@ -3,7 +3,17 @@
 from dataclasses import dataclass
 
 from adahb._checks import number
-from adahb.sets.arrays import Array, Namespace, copied, largest, power_of_two, rounding, wide
+from adahb.sets.arrays import (
+    Array,
+    Namespace,
+    copied,
+    device,
+    largest,
+    power_of_two,
+    rounding,
+    unseen,
+    wide,
+)
 from adahb.sets.base import ConvexSet, relative_excess
 from adahb.sets.thresholds import project_l1
 
@@ -30,12 +40,12 @@ class NuclearBall(ConvexSet):
             raise ValueError(f"NuclearBall needs matrices, got an array of shape {shape}")
 
     def _project(self, x: Array, h: Array | None, xp: Namespace) -> Array:
-        if h is not None and bool(xp.any(h != xp.min(h))):
+        if h is not None and (unseen(x) or bool(xp.any(h != xp.min(h)))):
             raise ValueError("metric must be constant for NuclearBall: no closed form otherwise")
         slack = 1 + rounding(x, xp)
         x = wide(x, xp)
         inside = xp.sum(_singular_values(x, xp), axis=-1) <= self.radius * slack
-        if bool(xp.all(inside)):
+        if not unseen(x) and bool(xp.all(inside)):
             return copied(x)
         inside = inside[..., None, None]
         outer = xp.where(inside, _distinct(x, xp), x)
@@ -59,8 +69,8 @@ class NuclearBall(ConvexSet):
 def _distinct(x: Array, xp: Namespace) -> Array:
     """Return a matrix with distinct singular values, where the derivatives of the SVD exist."""
     rows, columns = x.shape[-2:]
-    diagonal = xp.eye(rows, columns, dtype=x.dtype, device=x.device)
-    return diagonal * (1.0 + xp.arange(columns, dtype=x.dtype, device=x.device))
+    diagonal = xp.eye(rows, columns, dtype=x.dtype, device=device(x))
+    return diagonal * (1.0 + xp.arange(columns, dtype=x.dtype, device=device(x)))
 
 
 def _scale(x: Array, xp: Namespace) -> Array:

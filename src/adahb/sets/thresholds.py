@@ -13,9 +13,11 @@ from adahb.sets.arrays import (
     largest,
     norm,
     one_hot,
+    peak,
     pick,
     power_of_two,
     power_of_two_below,
+    repeated,
     rounding,
     unseen,
     wants_gradient,
@@ -57,7 +59,7 @@ def waterfill(
     limit, unit = radius / size, power_of_two_below(radius)
     target, ratio = radius / unit, xp.clip(size / unit, None, HUGE)
     rank = a if cost is None else (a - xp.clip(limit, None, LARGE)) / cost
-    last = one_hot(xp.argmax(rank, axis=-1, keepdims=True), a, xp)
+    last = peak(rank, xp)
     top = pick(a, last, xp)
     q = xp.ones_like(a) if cost is None else cost / pick(cost, last, xp)
     shift = limit < xp.abs(top)
@@ -141,8 +143,7 @@ def secular(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Array:
     """
     if unseen(b):
         t = _near_root(b, p, q, start, xp)
-        for _ in range(_STEPS_AFTER_HALVING):
-            t = _rise(b, p, q, t, xp)
+        (t,) = repeated(lambda s: (_rise(b, p, q, s[0], xp),), _STEPS_AFTER_HALVING, (t,))
         return t
     t = start
     for _ in range(_MOST_STEPS):
@@ -172,8 +173,12 @@ def _near_root(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Arr
     """
     low = (norm(b / p, xp) - 1.0) * xp.min(p / q, axis=-1, keepdims=True)
     low, high = xp.where(low > start, low, start), norm(b / q, xp)
-    for _ in range(_HALVINGS):
+
+    def halve(bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bracket
         middle = xp.sqrt(low) * xp.sqrt(high)
         left = xp.sum((b / (p + q * middle)) ** 2, axis=-1, keepdims=True) > 1
-        low, high = xp.where(left, middle, low), xp.where(left, high, middle)
+        return xp.where(left, middle, low), xp.where(left, high, middle)
+
+    low, _ = repeated(halve, _HALVINGS, (low, high))
     return low
