@@ -116,7 +116,7 @@ class TestEqualities:
             run = reference.run(
                 LinearObjective(X, y, "squared_error"),
                 25,
-                schedules.AdaHB(alpha=0.3, gamma=gamma),
+                schedules.AdaHB(alpha=0.3, gamma=gamma, power=4.0),
                 constraint=sets.L1Ball(1.0),
             )
             np.testing.assert_allclose(model.coef_, run.state.point.w, rtol=1e-9, atol=1e-11)
@@ -136,7 +136,7 @@ class TestEqualities:
         run = reference.run(
             objective,
             60,
-            schedules.AdaHB(alpha=0.5, gamma=1.0),
+            schedules.AdaHB(alpha=0.5, gamma=1.0, power=4.0),
             constraint=sets.L1Ball(1.0),
             form=form,
             record=100,
@@ -228,7 +228,7 @@ class TestParameters:
             ({"solver": "adam"}, "solver"),
             ({"lower": 0.0}, "lower and upper must be None unless constraint='box'"),
             ({"solver": "nag", "momentum": 0.9}, "momentum must be None with solver='nag'"),
-            ({"momentum": 0.9, "power": 1}, "power must be 0"),
+            ({"momentum": 0.9, "power": 1}, "power must be None with .* and momentum=0.9"),
             ({"constraint": "box", "lower": 1.0, "upper": 0.0}, "lower must not exceed upper"),
             ({"step_size": 0.0}, "step_size"),
             ({"gamma": 1.5}, "gamma"),

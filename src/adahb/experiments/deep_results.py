@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adahb.experiments.deep import PROTOCOLS, SEEDS, SIX, Cell, Entry, Protocol, last
-from adahb.experiments.findings import Claim, Estimate, Finding, mean
+from adahb.experiments.findings import STAND_IN, Claim, Estimate, Finding, mean
 from adahb.experiments.store import Json, Store
 
 OURS = "AdaHB"
@@ -173,5 +173,5 @@ def _remark(cells: Sequence[Cell]) -> str:
         f"held out (fair); {len(SEEDS)} seeds, paired."
     )
     if all(cell.dataset == "digits" for cell in cells):
-        protocols += " scikit-learn's digits stand in for the paper's data."
+        protocols += f" {STAND_IN}"
     return protocols

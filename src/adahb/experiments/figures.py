@@ -23,6 +23,9 @@ COLOURS = (
     "#CC79A7",
     "#8C6D1F",
 )
+GAP_COLOURS = tuple(COLOURS[k] for k in (1, 0, 2, 3, 7, 4, 8, 6))
+DEEP_COLOURS = tuple(COLOURS[k] for k in (4, 2, 0, 6, 7, 3, 5, 8, 1))
+"""The same in the order of the curves of figure 6, and of figures 1 to 4."""
 
 
 def figure5(data: Json) -> Figure:
@@ -88,8 +91,7 @@ def figure6(data: Json) -> Figure:
 
 
 def _gaps(axes: Axes, panel: Json) -> None:
-    colours = [COLOURS[k] for k in (1, 0, 2, 3, 7, 4, 8, 6)]
-    for colour, curve in zip(colours, panel["curves"], strict=True):
+    for colour, curve in zip(GAP_COLOURS, panel["curves"], strict=True):
         axes.fill_between(
             panel["epoch"], curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0
         )
@@ -150,7 +152,7 @@ def figure_deep(data: Json, number: int, protocol: str) -> Figure:
     figure = Figure(figsize=(4.6 * columns, 3.6 * rows + 0.5), layout="constrained")
     places = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, cell in zip(places, panels, strict=False):
-        for colour, row in zip(_DEEP_COLOURS, cell["protocols"][protocol], strict=False):
+        for colour, row in zip(DEEP_COLOURS, cell["protocols"][protocol], strict=False):
             _band(axes, row, quantity, colour)
         axes.set(title=f"{cell['network']}, {cell['dataset']}", xlabel="epoch", ylabel=label)
         if quantity == "train_loss":
@@ -162,9 +164,6 @@ def figure_deep(data: Json, number: int, protocol: str) -> Figure:
     handles, labels = places[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
-
-
-_DEEP_COLOURS = [COLOURS[k] for k in (4, 2, 0, 6, 7, 3, 5, 8, 1)]
 
 
 def _band(axes: Axes, row: Json, quantity: str, colour: str) -> None:

@@ -13,6 +13,8 @@ from scipy import stats
 
 Vector = NDArray[np.float64]
 Verdict = Literal["supported", "not supported", "undecided"]
+STAND_IN = "scikit-learn's digits stand in for the paper's data."
+"""The remark of a claim that was judged without the paper's data."""
 
 
 @dataclass(frozen=True)

@@ -1,70 +1,123 @@
-"""One page that shows the results: verdicts first, then the figure, the findings and the errata."""
+"""One page that shows the results: verdicts first, then figures, tables, errata and how to redo it.
+
+The page holds all it needs, and its policy forbids it to fetch anything.  Figures are drawn in the
+browser by plotly, if that is installed here; the pictures that lie beside the data stand in for
+them where there is no script.  The same files give the same page.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import adahb
+from adahb.experiments import result_files, result_tables
 from adahb.experiments.errata import ERRATA
-from adahb.experiments.store import Json, read_json, write_whole
+from adahb.experiments.report_claims import claims
+from adahb.experiments.report_figures import FIGURES, coverage, figure
+from adahb.experiments.report_tables import sections
+from adahb.experiments.result_files import ResultFile, of_kind, read_results
+from adahb.experiments.result_tables import interval
+from adahb.experiments.store import Json, write_whole
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["CLAIMS", "CONVEX", "FIGURE", "interval", "write_report"]
 
 FIGURE = "figure5"
 CONVEX = "convex"
-CLAIMS = "claims.json"
+CLAIMS = result_files.CLAIMS.pattern
+MARKS = {
+    "supported": "✓",
+    "not supported": "✗",
+    "in part": "◐",
+    "undecided": "?",
+    "not measured": "–",
+}
 
 
 def write_report(results: Path, out: Path) -> Path:
     """Write ``out``/index.html from the files in ``results`` and return its path."""
-    for name in (f"{FIGURE}.svg", CLAIMS):
-        if not (results / name).is_file():
-            raise FileNotFoundError(
-                f"{results / name} is missing; `adahb reproduce quick --out {results}` makes it"
-            )
-    claims = read_json(results / CLAIMS)
-    convex = results / f"{CONVEX}.svg"
-    figures = [(results / f"{FIGURE}.svg").read_bytes()]
-    figures += [convex.read_bytes()] if convex.is_file() else []
+    files = read_results(results)
     page = out / "index.html"
-    write_whole(page, _render(claims, *figures))
+    write_whole(page, _render(results, files))
     return page
 
 
-def _render(claims: Json, figure5: bytes, figure6: bytes | None = None) -> str:
+def _render(folder: Path, files: Sequence[ResultFile]) -> str:
+    from markupsafe import Markup
+
+    environment = _templates()
+    style, script = (
+        environment.get_template(name).render() for name in ("report.css", "report.js")
+    )
+    plotly = _plotly()
+    scripts = [] if plotly is None else [plotly, script]
+    return environment.get_template("report.html").render(
+        version=adahb.__version__,
+        style=Markup(style),
+        scripts=[Markup(text) for text in scripts],
+        policy=" ".join(f"'sha256-{_digest(text)}'" for text in scripts) or "'none'",
+        interactive=plotly is not None,
+        claims=claims(files),
+        marks=MARKS,
+        figures=[figure(n, folder, files) for n in FIGURES],
+        coverage=coverage(files),
+        tables=sections(files),
+        errata=ERRATA,
+        files=[{"name": f.name, "command": f.command, "made_with": _made_with(f)} for f in files],
+        missing=[kind for kind in result_files.KINDS if not of_kind(files, kind)],
+    )
+
+
+def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("adahb.experiments"),
-        autoescape=True,
+        autoescape=lambda name: name is not None and name.endswith(".html"),
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters["interval"] = interval
-    return environment.get_template("report.html").render(
-        version=adahb.__version__,
-        claims=claims["claims"],
-        environment=claims["environment"],
-        figure5=base64.b64encode(figure5).decode(),
-        figure6=figure6 and base64.b64encode(figure6).decode(),
-        errata=ERRATA,
-    )
+    environment.filters["in_script"] = _in_script
+    return environment
 
 
-def number(value: float | None) -> str:
-    """Three significant digits; what is not finite was kept as null.
+def _plotly() -> str | None:
+    """The script of the installed plotly."""
+    try:
+        script = resources.files("plotly") / "package_data" / "plotly.min.js"
+        return script.read_text(encoding="utf-8")
+    except (ModuleNotFoundError, FileNotFoundError):
+        return None
 
-    >>> number(0.000123456), number(-0.5077), number(None)
-    ('0.000123', '-0.508', '∞')
+
+def _digest(script: str) -> str:
+    """How the page's policy names a script that may run."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _in_script(value: Json) -> str:
+    r"""JSON that cannot end the script element in which it stands.
+
+    >>> _in_script("</script>")
+    Markup('"\\u003c/script\\u003e"')
     """
-    return "∞" if value is None else f"{value:.3g}"
+    from jinja2.utils import htmlsafe_json_dumps
+
+    return htmlsafe_json_dumps(value, separators=(",", ":"), dumps=json.dumps)
 
 
-def interval(estimate: Json) -> str:
-    """A number and its interval, or the number alone where nothing is uncertain.
-
-    >>> interval({"value": -0.5077, "low": -0.5149, "high": -0.5005})
-    '-0.508 [-0.515, -0.5]'
-    """
-    value, low, high = (estimate[key] for key in ("value", "low", "high"))
-    return number(value) if low == high else f"{number(value)} [{number(low)}, {number(high)}]"
+def _made_with(file: ResultFile) -> list[tuple[str, ...]]:
+    """The environments a file names, each as phrases."""
+    with file.understood() as content:
+        named = content.get("environment", content.get("machine", []))
+        several = named if isinstance(named, list) else [named]
+        return [result_tables.facts(environment) for environment in several]

@@ -28,6 +28,8 @@ Vector = NDArray[np.float64]
 
 _ROUNDS = 8
 _ITERATIONS = 300
+_PERIOD = 25
+"""Iterations between two looks at what is proved."""
 _ENOUGH = 1e-5
 """How near the best weights' bound, relative to it, the search stops."""
 
@@ -99,10 +101,11 @@ class Planes:
         self._theta = np.eye(self._c.size)[0]
 
     def _program(self) -> None:
-        """Solve max Σθc - τu with the slopes' sizes at most u, adding coordinates as they count.
+        """Find where the largest plane is lowest, over coordinates that are added as they count.
 
-        The size is |g_j| for the l1 ball and -g_j for the simplex.  A coordinate left out can only
-        make the program's value too large, hence the next round has those where it was exceeded.
+        On the l1 ball a point is a difference of two of a simplex's parts.  A coordinate left out
+        can only make the program's value too large, hence the next round has those whose slopes
+        exceed what the program knew of.
         """
         ball = isinstance(self.constraint, L1Ball)
         radius = self.constraint.radius if ball else self.constraint.total  # type: ignore[attr-defined]
@@ -113,27 +116,28 @@ class Planes:
             most = min(size.size, 2 * len(self) + 16)
             worst = np.argpartition(-size, most - 1)[:most]
             self._coordinates = np.union1d(self._coordinates, worst)
-            rows = self._g[:, self._coordinates].T
-            rows = np.concatenate([rows, -rows]) if ball else -rows
+            slopes = self._g[:, self._coordinates]
+            slopes = np.concatenate([slopes, -slopes], axis=1) if ball else slopes
+            parts = slopes.shape[1]
             solution = linprog(
-                np.append(-self._c, radius),
-                A_ub=np.column_stack([rows, np.full(rows.shape[0], -1.0)]),
-                b_ub=np.zeros(rows.shape[0]),
-                A_eq=np.append(np.ones(len(self)), 0.0)[None],
-                b_eq=[1.0],
-                bounds=[(0, None)] * len(self) + [(None, None)],
+                np.eye(1, 1 + parts)[0],  # the height, and the parts
+                A_ub=np.column_stack([np.full(len(self), -1.0), slopes]),
+                b_ub=-self._c,
+                A_eq=np.append(0.0, np.ones(parts))[None],
+                b_eq=[radius],
+                bounds=[(None, None)] + [(0, None)] * parts,
                 method="highs",
+                options={"presolve": False},  # it takes longer than it saves
             )
             if solution.x is None or solution.fun is None:
                 return
-            theta = solution.x[:-1]
+            theta = -solution.ineqlin.marginals
             self._try(theta)
-            marginals = solution.ineqlin.marginals
+            w = solution.x[1:]
             half = self._coordinates.size
-            w = marginals[:half] - marginals[half:] if ball else -marginals
             self.lowest = np.zeros(self._g.shape[1])
-            self.lowest[self._coordinates] = w
-            if -solution.fun - self.bound <= _ENOUGH * abs(self.bound):
+            self.lowest[self._coordinates] = w[:half] - w[half:] if ball else w
+            if solution.fun - self.bound <= _ENOUGH * abs(self.bound):
                 break
         if self._coordinates.size > 8 * (2 * len(self) + 16):
             self._coordinates = np.empty(0, dtype=np.intp)
@@ -156,7 +160,10 @@ class Planes:
             next_w = self.constraint.project(w - scale / spread * (theta @ self._g))
             w, ahead = next_w, 2 * next_w - w
             total += theta
-            if k % 50 == 0:
+            if k % _PERIOD == 0:
                 self._try(theta)
                 self._try(total / k)
+                lowest = float((self._c + self._g @ w).max())
+                if lowest - self.bound <= _ENOUGH * abs(self.bound):
+                    break
         self.lowest = w

@@ -15,7 +15,9 @@ has ‖w*‖ = τ/√k, and no entry larger than τ/k), and the best α is small
 only the data can say.  Pilots therefore train on a sample of the rows with the α of the theory and
 its 4th, 16th, ... part, and then with twice and half the best of these.  What counts is the gap
 that is certified after a pilot (the objective, where no gap can be): the bound that the theory
-minimises is one for the certificate too.  All pilots together visit about as many rows as an epoch,
+minimises is one for the certificate too.  A fit is longer than a pilot, has more time to come from
+afar and is held up by noise in the end, so that of the α whose gaps are within a quarter of the
+least the smallest is taken.  All pilots together visit about as many rows as an epoch,
 but each at least 4096 (in data with less, all; at least 512) and none more than 16384.
 """
 
@@ -45,6 +47,7 @@ Vector = NDArray[np.float64]
 
 FACTOR = 4.0
 CANDIDATES = 8
+WITHIN = 1.25
 _MOST = 1 << 14
 _FEWEST = 512
 _WORTHWHILE = 1 << 12
@@ -153,7 +156,9 @@ def auto(
     near = min(reached, key=lambda power: reached[power])
     for half in (near - 0.5, near + 0.5):
         try_(half)
-    return _rounded(alpha / FACTOR ** min(reached, key=lambda power: reached[power]))
+    enough = WITHIN * min(reached.values())
+    smallest = max(power for power, gap in reached.items() if gap <= enough or power == near)
+    return _rounded(alpha / FACTOR**smallest)
 
 
 def _part(samples: Samples, seed: Sequence[int]) -> Samples:
