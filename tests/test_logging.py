@@ -1,7 +1,10 @@
 """What is recorded is what the reference does, when it was asked for and not before."""
 
 import csv
+import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -217,6 +220,21 @@ class TestRecord:
                 scaler.update()
         assert [row["step"] for row in rows] == [3, 4, 8]
 
+    def test_it_goes_on_after_a_failure(self):
+        w, optimizer = quadratic()
+        rows = []
+
+        def to(row):
+            if row["step"] == 2:
+                raise OSError("no space left")
+            rows.append(row)
+
+        record(optimizer, every=2, to=to)
+        with pytest.raises(OSError, match="no space"):
+            train(w, optimizer, 4)
+        train(w, optimizer, 3)
+        assert [row["step"] for row in rows] == [4]
+
     def test_wrapped_optimizers_are_taken(self):
         class Wrapped:
             def __init__(self, optimizer):
@@ -314,3 +332,51 @@ def test_tensorboard(tmp_path):
         for name in ("t", "beta1", "effective_step", "distance"):
             found = [(e.step, e.value) for e in events.Scalars(f"{prefix}/{name}/0")]
             assert found == [(row["step"], pytest.approx(row[name])) for row in seen]
+
+
+SHARDED = """
+import json, sys
+import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from adahb.logging import quantities
+from adahb.optim import AdaHB
+
+rank, place = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 3)
+fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+optimizer = AdaHB(model.parameters(), lr=0.1, tick=1)
+for k in range(3):
+    optimizer.zero_grad()
+    model(torch.full((2, 4), k + 1.0)).square().sum().backward()
+    optimizer.step()
+print(json.dumps(quantities(optimizer)))
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+def test_shards_are_summed_over_all_processes(tmp_path, one_thread):
+    """Three rows of weights on two processes have the quantities that they have on one."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    optimizer = AdaHB(model.parameters(), lr=0.1, tick=1)
+    for k in range(3):
+        optimizer.zero_grad()
+        model(torch.full((2, 4), k + 1.0)).square().sum().backward()
+        optimizer.step()
+    place = (tmp_path / "meeting").as_uri()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SHARDED, str(rank), place], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    (whole,) = quantities(optimizer)
+    for process in processes:
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0
+        assert json.loads(said.splitlines()[-1]) == [pytest.approx(whole, rel=1e-6)]

@@ -138,6 +138,7 @@ class Recording:
         self._left -= 1
         if self._left:
             return
+        self._left = self._every  # whatever happens below
         rows = quantities(optimizer)
         self._wait(max((row["step"] for row in rows), default=0))
         proved: Row = {}
@@ -250,8 +251,9 @@ def _buffer(p: Tensor, state: Group, wide: torch.dtype) -> Tensor:
 
 
 def _total(parts: list[Tensor]) -> Tensor:
-    """The sum of numbers that may be on several devices."""
-    return sum((part.double().to(parts[0].device) for part in parts), start=torch.zeros(()))
+    """The sum of numbers that may be on several devices, or parts of which are in processes."""
+    whole = [part.full_tensor() if hasattr(part, "full_tensor") else part for part in parts]
+    return sum((part.double().to(whole[0].device) for part in whole), start=torch.zeros(()))
 
 
 def _on_host(scalars: list[Tensor]) -> list[float]:
