@@ -2,8 +2,7 @@
 
 Models of timm say by `no_weight_decay()` which parameters to spare.  `no_decay_groups` spares those
 and, like timm, whatever has fewer than two axes; the groups carry names, so that a log or a
-checkpoint says what they are.  timm's own `param_groups_weight_decay` makes groups that AdaHB takes
-just as well.
+checkpoint says what they are.  The groups that timm makes are taken too, by layer or not.
 
     python examples/no_decay.py
 """
@@ -45,8 +44,7 @@ def main():
     x = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
     y = torch.tensor(digits.target)
     model = TinyViT()
-    groups = no_decay_groups(model, weight_decay=0.05, no_decay=model.no_weight_decay())
-    optimizer = AdaHB(groups)
+    optimizer = AdaHB(no_decay_groups(model, weight_decay=0.05))
     for group in optimizer.param_groups:
         print(f"weight decay {group['weight_decay']}: {', '.join(group['param_names'])}")
     before = cross_entropy(model(x), y)
