@@ -21,7 +21,7 @@ from adahb.experiments.store import read_json, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
-    "README.md": ("claims", "stuck", "rivals", "step", "projection"),
+    "README.md": ("claims", "stuck", "rivals", "step", "projection", "linear-accuracy"),
     "docs/optimizers.md": ("digits", "rivals", "forms", "precision", "step", "step-cpu"),
     "docs/linear.md": (
         *(f"linear-{part}" for part in ("auto", "steps", "growth", "dense", "accuracy", "memory")),

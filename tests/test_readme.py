@@ -16,7 +16,7 @@ def tool():
     return module
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/optimizers.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/optimizers.md", "docs/linear.md"])
 def test_the_numbers_are_those_of_the_results(tool, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert page in tool.PAGES

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from adahb import HeavyBallClassifier
 from adahb.experiments import minimum
 from adahb.experiments.hinge import hinge, optimum
 from adahb.experiments.minimum import minimise
@@ -56,9 +57,11 @@ def test_what_it_refuses(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "radius", "expected"), [("a9a", 20.0, 0.352046831), ("w8a", 30.0, 0.193645093)]
+    ("name", "radius", "expected"),
+    [("a9a", 20.0, 0.352046831), ("w8a", 30.0, 0.193645093), ("ijcnn1", 10.0, 0.194158832)],
 )
 def test_real_data(data_home, name, radius, expected):
+    """The minimum proves itself, and no certified gap of an estimator is below the true one."""
     from adahb.data import load_libsvm
 
     data = load_libsvm(name, data_home)
@@ -66,3 +69,11 @@ def test_real_data(data_home, name, radius, expected):
     found = minimise(objective, radius, np.zeros(objective.dim))
     assert found.value - found.lower_bound <= 1e-11
     assert found.value == pytest.approx(expected, abs=1e-8)
+    for solver in ("adahb", "hb"):
+        model = HeavyBallClassifier(
+            radius=radius, solver=solver, fit_intercept=False, max_iter=6, tol=None, random_state=0
+        ).fit(data.X, data.y)
+        true = model.history_["objective"] - found.value
+        assert (true >= -1e-12).all()
+        assert (model.history_["gap"] >= true - 1e-12).all()
+        assert model.gap_ < 0.03
