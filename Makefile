@@ -7,9 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= reproduction
 JOBS ?= auto
+TESTS ?= tests README.md docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce test lint types check results docs clean
+.PHONY: help install reproduce test lint types check results docs package clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +56,14 @@ results: install ## the committed results and the README's numbers, made again
 docs: install ## the documentation site, in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo build/site/index.html
+
+package: install ## sdist and wheel in dist/, and the tests of the wheel in an environment of its own
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m venv build/clean
+	build/clean/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt "$$(echo dist/*.whl)[dev]"
+	build/clean/bin/python -m pytest -n $(JOBS) $(TESTS)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -41,3 +41,21 @@ def data_home():
     if not folder.is_dir():
         pytest.skip("no folder with data: neither ADAHB_DATA nor ../shared/data")
     return folder
+
+
+@pytest.fixture(scope="session")
+def bare_environment(tmp_path_factory):
+    """Make virtual environments that have what this one has, except for adahb: their Pythons."""
+    import subprocess
+    import sys
+    import sysconfig
+
+    def make(*also_on_the_path):
+        folder = tmp_path_factory.mktemp("environment")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        paths = [*map(str, also_on_the_path), sysconfig.get_path("purelib")]
+        (packages / "others.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
+        return folder / "bin" / "python"
+
+    return make

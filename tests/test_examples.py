@@ -75,6 +75,29 @@ def test_reading_a_certificate(output):
     assert rows[-1][2] < rows[0][2] / 5
 
 
+RECIPES = {
+    "accelerate_accumulation": ("accelerate", 0.2),
+    "grad_scaler": ("torch", 0.2),
+    "hugging_face_trainer": ("transformers", 0.2),
+    "lightning_module": ("lightning", 0.2),
+    "no_decay": ("torch", 0.5),
+    "skorch_classifier": ("skorch", 0.2),
+}
+"""Each with what it needs, and the loss that its training must get below."""
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.filterwarnings("default::DeprecationWarning", "default::FutureWarning")
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_train(output, name):
+    framework, level = RECIPES[name]
+    pytest.importorskip(framework)
+    before, after = re.findall(r"\d+\.\d{3}", output(name).splitlines()[-1])
+    if "accelerate" in sys.modules:  # its choice of precision holds for the whole process
+        sys.modules["accelerate"].state.AcceleratorState._reset_state(reset_partial_state=True)
+    assert float(after) < level < 1 < float(before)
+
+
 def test_the_gallery_shows_every_example():
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     for path in EXAMPLES:

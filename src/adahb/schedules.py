@@ -96,12 +96,16 @@ class Schedule(ABC):
 
     def __call__(self, step: Any) -> Coefficients:
         """Return the coefficients of step 1, 2, 3, ...; a shape in gives that shape out."""
-        t = _clock(step)
+        at = self._at(self.time(step))
         if self.tick == 1:
-            return self._at(t)
-        at = self._at((t - 1.0) // self.tick + 1.0)
+            return at
         constant = 1.0 - at.beta1
         return at._replace(c=constant, eta=at.alpha / constant)
+
+    def time(self, step: Any) -> Any:
+        """Return the clock's t at step 1, 2, 3, ..., in float64."""
+        t = _clock(step)
+        return t if self.tick == 1 else (t - 1.0) // self.tick + 1.0
 
     @abstractmethod
     def _at(self, t: Any) -> Coefficients:

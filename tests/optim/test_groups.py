@@ -61,6 +61,23 @@ def test_patterns_reach_a_shared_parameter_by_any_of_its_names(pattern):
     assert "head.weight" not in names(rest)
 
 
+def test_what_the_model_names_itself_is_spared():
+    """Models of timm name tokens too that not every one of them has."""
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pos_embed = nn.Parameter(torch.zeros(1, 4, 2))
+            self.head = nn.Linear(2, 2)
+
+        def no_weight_decay(self):
+            return {"pos_embed", "reg_token"}
+
+    decayed, rest = no_decay_groups(Named(), 0.1)
+    assert names(decayed) == ["head.weight"]
+    assert names(rest) == ["pos_embed", "head.bias"]
+
+
 def test_every_parameter_once_and_the_optimizer_takes_them():
     model = Model()
     optimizer = AdaHB(no_decay_groups(model, 0.1))

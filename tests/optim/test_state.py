@@ -161,6 +161,20 @@ def test_clocks_that_agree_are_one_again_after_loading():
     assert len({id(state["clock"]) for state in optimizer.state.values()}) == 1
 
 
+def test_groups_keep_clocks_of_their_own_after_loading():
+    """A clock that two groups shared would go on twice in every step."""
+    params, twins = parameters(), parameters()
+    optimizer, other = ([{"params": [p]} for p in group] for group in (params, twins))
+    optimizer, other = AdaHB(optimizer, tick=2), AdaHB(other, tick=2)
+    take(optimizer, params, range(3))
+    take(other, twins, range(3))
+    other.load_state_dict(through_file(other.state_dict()))
+    take(optimizer, params, range(3, 6))
+    take(other, twins, range(3, 6))
+    assert {int(state["clock"]) for state in other.state.values()} == {6}
+    assert all(map(torch.equal, params, twins))
+
+
 def test_hooks_around_states():
     params = parameters()
     optimizer = AdaHB(params)

@@ -26,7 +26,8 @@ def no_decay_groups(
 
     Decay is for weights that multiply inputs.  Spared are biases, the parameters of normalisations
     (shrinking a scale that the next layer undoes only changes the step size), whatever has fewer
-    than two axes, and the names that match a pattern of ``no_decay``.  Frozen parameters are taken
+    than two axes, the names that match a pattern of ``no_decay``, and those that the model itself
+    names by a method ``no_weight_decay``, as models of timm do.  Frozen parameters are taken
     too, so that they can be thawed later; a parameter of two modules is taken once, under its
     first name, and spared if any of its names is.
 
@@ -46,11 +47,12 @@ def no_decay_groups(
     if isinstance(no_decay, str):
         raise TypeError(f"no_decay must be a collection of patterns, got the string {no_decay!r}")
     patterns = list(no_decay)
+    own = list(getattr(model, "no_weight_decay", list)())  # may name what this model does not have
     matched: set[str] = set()
     spared: set[int] = set()
     for path, module in model.named_modules(remove_duplicate=False):
         for name, p in module.named_parameters(path, recurse=False, remove_duplicate=False):
-            hits = {pattern for pattern in patterns if fnmatchcase(name, pattern)}
+            hits = {pattern for pattern in (*patterns, *own) if fnmatchcase(name, pattern)}
             matched |= hits
             is_bias = name.rpartition(".")[2].startswith("bias") or name.endswith("_bias")
             if hits or is_bias or p.ndim < 2 or isinstance(module, _NORMS):

@@ -13,8 +13,19 @@ from adahb.sets import ConvexSet, NuclearBall
 
 Group = dict[str, Any]
 
-SCHEDULER_KEYS = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr")
-"""What torch's learning-rate schedulers write into groups."""
+SCHEDULER_KEYS = (
+    "initial_lr",
+    "max_lr",
+    "min_lr",
+    "max_momentum",
+    "base_momentum",
+    "swa_lr",
+    "lr_scale",
+)
+"""What learning-rate schedulers write into groups: torch's, and timm's as the last."""
+
+LABELS = ("params", "param_names", "name")
+"""What says of which parameters a group is; loggers show its ``name``."""
 
 _CHOICES = {"form": ("averaging", "paper"), "projection": ("metric", "euclidean")}
 _OPTIONAL = {
@@ -26,7 +37,7 @@ _SWITCHES = ("maximize", "decoupled_weight_decay", "capturable", "differentiable
 
 def check_names(method: str, group: Group, defaults: Group) -> None:
     """Refuse options that the method does not have."""
-    for name in set(group) - {"params", "param_names", *defaults, *SCHEDULER_KEYS}:
+    for name in set(group) - {*LABELS, *defaults, *SCHEDULER_KEYS}:
         raise ValueError(f"{method} has no option {name!r}; it has {', '.join(defaults)}")
 
 
