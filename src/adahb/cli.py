@@ -183,6 +183,12 @@ def reproduce_deep(
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of every run.")] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Every seed over the whole grid.")] = False,
+    backend: Annotated[
+        str, typer.Option(help="loky: on this machine; dask: on a dask.distributed cluster.")
+    ] = "loky",
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of the cluster: tcp://host:8786.")
+    ] = None,
 ) -> None:
     """Draw figures 1 to 4, networks trained by six optimizers: figures, tables, claims C5 to C7.
 
@@ -193,9 +199,17 @@ def reproduce_deep(
     [dim]adahb reproduce deep --out results[/dim]
 
     [dim]adahb reproduce deep --preset paper --data ~/data --device cuda --out results[/dim]
+
+    [dim]adahb reproduce deep --preset paper --data /shared/data --backend dask
+    --scheduler tcp://node1:8786 --out results[/dim]
     """
     from adahb.experiments import commands, deep
+    from adahb.experiments.backends import Dask
 
+    if backend not in ("loky", "dask"):
+        raise typer.BadParameter(f"--backend takes loky or dask, got {backend!r}")
+    if (backend == "dask") != (scheduler is not None):
+        raise typer.BadParameter("--backend dask and --scheduler ADDRESS belong together")
     if device not in ("cpu", "cuda"):
         raise typer.BadParameter(f"--device takes cpu or cuda, got {device!r}")
     if preset not in deep.PRESETS:
@@ -211,7 +225,14 @@ def reproduce_deep(
         lambda line: stderr.print(line, highlight=False, soft_wrap=True),
     )
     found, paths = commands.train_deep(
-        out, cells, preset, whole=whole, in_flight=jobs, budget=budget, console=stderr
+        out,
+        cells,
+        preset,
+        whole=whole,
+        in_flight=jobs,
+        budget=budget,
+        console=stderr,
+        backend=None if scheduler is None else Dask(scheduler),
     )
     if found is None:
         stderr.print("the budget is spent; the same command goes on from there", highlight=False)

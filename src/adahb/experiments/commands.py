@@ -23,7 +23,7 @@ from adahb.experiments import (
     report,
     synthetic,
 )
-from adahb.experiments.backends import OneDevice, Processes
+from adahb.experiments.backends import Backend, OneDevice, Processes
 from adahb.experiments.findings import Claim
 from adahb.experiments.store import Json, Store, environment, to_json, write_whole
 
@@ -118,13 +118,18 @@ def train_deep(
     in_flight: int,
     budget: float | None,
     console: Console,
+    backend: Backend | None = None,
 ) -> tuple[Json | None, list[Path]]:
-    """Figures 1 to 4 as PNG and SVG, with tables and claims as JSON; None if time ran out."""
+    """Figures 1 to 4 as PNG and SVG, with tables and claims as JSON; None if time ran out.
+
+    ``backend`` is by default what the device asks for: processes, or one that several runs share.
+    """
     import matplotlib  # noqa: F401 - missing, it is to be missed before the runs
 
     store, best = Store(folder / "runs"), deep.Best()
-    on_gpu = cells[0].device != "cpu"
-    backend = OneDevice(in_flight) if on_gpu else Processes(in_flight)
+    if backend is None:
+        on_gpu = cells[0].device != "cpu"
+        backend = OneDevice(in_flight) if on_gpu else Processes(in_flight)
     deadline = math.inf if budget is None else time.monotonic() + budget
     for stage in deep.stages(cells, store, whole=whole):
         complete = store.complete(
