@@ -27,7 +27,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-reproduce: install ## figure 5, the convex claims and a report, in $(OUT)
+reproduce: install ## all figures and claims on bundled data, and a report, in $(OUT)
 	$(BIN)/adahb reproduce quick --out $(OUT)
 
 test: install ## every test, in parallel

@@ -112,6 +112,8 @@ def test_claims_can_come_out_either_way():
     assert {f.verdict for f in c7.findings if "published" in f.what} == {"supported"}
     assert "stand in" in c7.remark
     assert deep_results.claims([TINY], Made()) == []
+    fewer = replace(cell, entries=tuple(replace(entry, grid=(0.1, 0.01)) for entry in SIX))
+    assert [c.id for c in deep_results.claims([fewer], Made())] == ["C5", "C7"]
     assert [c.id for c in deep_results.claims([replace(cell, network="resnet20")], Made())] == [
         "C6",
         "C7",
@@ -250,7 +252,7 @@ def test_a_sweep_that_was_killed_ends_as_one_that_was_not(tmp_path, whole):
             sweep.send_signal(signal.SIGKILL)
         assert sweep.returncode == -signal.SIGKILL
     assert not (folder / "deep-tiny.json").exists()
-    subprocess.run([sys.executable, script, folder], check=True)
+    swept(folder)
     assert results(folder) == results(whole)
     one, other = (read_json(f / "deep-tiny.json") for f in (folder, whole))
     assert one == other

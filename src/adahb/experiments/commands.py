@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from adahb.experiments import (
     synthetic,
 )
 from adahb.experiments.backends import Backend, OneDevice, Processes
-from adahb.experiments.findings import Claim
 from adahb.experiments.store import Json, Store, environment, to_json, write_whole
 
 
@@ -73,11 +71,14 @@ def judge_claims(
     *,
     workers: int,
     console: Console,
-) -> tuple[list[Claim], list[Path]]:
-    """The convex claims, and their numbers as JSON."""
+) -> tuple[list[Json], list[Path]]:
+    """Every claim: the convex ones, also as JSON, and C5 to C7 as `train_deep` has left them."""
+    deep_claims = deep_results.kept_claims(folder)  # a damaged file is better met before the runs
     judged = claims.judge(Store(folder / "runs"), problems, workers=workers, console=console)
-    content = to_json({"claims": [_plain(c) for c in judged], "environment": environment()}, 1)
-    return judged, _write(folder, {report.CLAIMS: content.encode()})
+    convex_claims = [claim.plain() for claim in judged]
+    content = to_json({"claims": convex_claims, "environment": environment()}, 1)
+    paths = _write(folder, {report.CLAIMS: content.encode()})
+    return sorted([*convex_claims, *deep_claims], key=lambda claim: str(claim["id"][:2])), paths
 
 
 def train_digits(
@@ -143,7 +144,7 @@ def train_deep(
         if not complete:
             return None, []
     data = deep_results.data(cells, store)
-    data["claims"] = [_plain(claim) for claim in deep_results.claims(cells, store)]
+    data["claims"] = [claim.plain() for claim in deep_results.claims(cells, store)]
     contents = {f"deep-{preset}.json": to_json(data).encode()}
     for number, protocol in product(figures.DEEP, deep.PROTOCOLS):
         if figures.deep_panels(data, number):
@@ -152,14 +153,6 @@ def train_deep(
                 name = f"deep-{preset}-figure{number}-{protocol}.{kind}"
                 contents[name] = figures.render(figure, kind)
     return data, _write(folder, contents)
-
-
-def _plain(claim: Claim) -> Json:
-    findings = [
-        {**asdict(finding), "range": finding.range, "verdict": finding.verdict}
-        for finding in claim.findings
-    ]
-    return {**asdict(claim), "verdict": claim.verdict, "findings": findings}
 
 
 def _write(folder: Path, contents: dict[str, bytes]) -> list[Path]:
