@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 from rich.text import Text
 
 import adahb
@@ -18,8 +17,8 @@ from adahb.experiments.store import Interrupted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from adahb.experiments.backends import Dask
     from adahb.experiments.convex import Problem
-    from adahb.experiments.store import Json
 
 app = typer.Typer(
     help="Adaptive heavy-ball methods: the paper's figures and claims as commands.",
@@ -46,15 +45,16 @@ DataDir = Annotated[
 Sets = Annotated[
     list[str] | None, typer.Option("--sets", help="Data sets; repeat it, or use commas.")
 ]
+BackendName = Annotated[
+    str, typer.Option("--backend", help="loky: on this machine; dask: on a cluster.")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="ADDRESS", help="Of the cluster: tcp://host:8786."),
+]
 CPUS = os.cpu_count() or 1
 HORIZONS = "1000,5000"
 LONGEST = 1_000_000
-COLOURS = {
-    "supported": "green",
-    "not supported": "red",
-    "undecided": "yellow",
-    "not measured": "dim",
-}
 
 
 @app.callback(invoke_without_command=True)
@@ -99,6 +99,8 @@ def reproduce_convex(
         int | None, typer.Option(min=1, help="Of every run, not about a million steps.")
     ] = None,
     jobs: Jobs = CPUS,
+    backend: BackendName = "loky",
+    scheduler: Scheduler = None,
 ) -> None:
     """Draw figure 6, hinge losses on l1 balls by the epoch: PNG, SVG and the data as JSON.
 
@@ -111,6 +113,7 @@ def reproduce_convex(
     """
     from adahb.experiments import commands
 
+    cluster = _cluster(backend, scheduler)
     _list(
         commands.draw_convex(
             out,
@@ -119,6 +122,7 @@ def reproduce_convex(
             epochs=epochs,
             workers=jobs,
             console=stderr,
+            backend=cluster,
         )
     )
 
@@ -131,7 +135,7 @@ def reproduce_quick(out: OutDir, jobs: Jobs = CPUS) -> None:
 
     [dim]adahb reproduce quick --out reproduction[/dim]
     """
-    from adahb.experiments import commands, convex, deep, report
+    from adahb.experiments import commands, convex, deep, printed, report
 
     def begin(part: str) -> None:
         stderr.print(part, highlight=False)
@@ -151,7 +155,7 @@ def reproduce_quick(out: OutDir, jobs: Jobs = CPUS) -> None:
     )
     begin("4 of 4: the claims")
     judged, more = commands.judge_claims(out, problems, workers=jobs, console=stderr)
-    _print_claims(judged)
+    printed.claims(judged, stdout)
     _list([*paths, *drawn, *more, report.write_report(out, out)])
 
 
@@ -173,19 +177,19 @@ def reproduce_digits(
 
     [dim]adahb reproduce digits --out results --forms[/dim]
     """
-    from adahb.experiments import commands
+    from adahb.experiments import commands, printed
 
     if grid + forms + precision > 1:
         raise typer.BadParameter("--grid, --forms and --precision exclude each other")
     if precision:
         found, paths = commands.compare_precisions(out, workers=jobs, console=stderr)
-        _print_precisions(found)
+        printed.precisions(found, stdout)
     elif forms:
         found, paths = commands.compare_forms(out, workers=jobs, console=stderr)
-        _print_forms(found)
+        printed.forms(found, stdout)
     else:
         found, paths = commands.train_digits(out, grid=grid, workers=jobs, console=stderr)
-        _print_digits(found)
+        printed.digits(found, stdout)
     _list(paths)
 
 
@@ -204,12 +208,8 @@ def reproduce_deep(
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of every run.")] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Every seed over the whole grid.")] = False,
-    backend: Annotated[
-        str, typer.Option(help="loky: on this machine; dask: on a dask.distributed cluster.")
-    ] = "loky",
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of the cluster: tcp://host:8786.")
-    ] = None,
+    backend: BackendName = "loky",
+    scheduler: Scheduler = None,
 ) -> None:
     """Draw figures 1 to 4, networks trained by six optimizers: figures, tables, claims C5 to C7.
 
@@ -224,13 +224,9 @@ def reproduce_deep(
     [dim]adahb reproduce deep --preset paper --data /shared/data --backend dask
     --scheduler tcp://node1:8786 --out results[/dim]
     """
-    from adahb.experiments import commands, deep
-    from adahb.experiments.backends import Dask
+    from adahb.experiments import commands, deep, printed
 
-    if backend not in ("loky", "dask"):
-        raise typer.BadParameter(f"--backend takes loky or dask, got {backend!r}")
-    if (backend == "dask") != (scheduler is not None):
-        raise typer.BadParameter("--backend dask and --scheduler ADDRESS belong together")
+    cluster = _cluster(backend, scheduler)
     if device not in ("cpu", "cuda"):
         raise typer.BadParameter(f"--device takes cpu or cuda, got {device!r}")
     if preset not in deep.PRESETS:
@@ -253,12 +249,12 @@ def reproduce_deep(
         in_flight=jobs,
         budget=budget,
         console=stderr,
-        backend=None if scheduler is None else Dask(scheduler),
+        backend=cluster,
     )
     if found is None:
         stderr.print("the budget is spent; the same command goes on from there", highlight=False)
         return
-    _print_deep(found)
+    printed.deep(found, stdout)
     _list(paths)
 
 
@@ -275,11 +271,11 @@ def claims(out: OutDir, data: DataDir = None, sets: Sets = None, jobs: Jobs = CP
 
     [dim]adahb claims --out results --data ~/libsvm[/dim]
     """
-    from adahb.experiments import commands
+    from adahb.experiments import commands, printed
 
     problems = None if data is None and sets is None else _problems(data, sets)
     judged, paths = commands.judge_claims(out, problems, workers=jobs, console=stderr)
-    _print_claims(judged)
+    printed.claims(judged, stdout)
     _list(paths)
 
 
@@ -307,7 +303,7 @@ def bench_projection(
 
     [dim]adahb bench projection --json > projection.json[/dim]
     """
-    from adahb.experiments import bench_projection
+    from adahb.experiments import bench_projection, printed
     from adahb.experiments.store import to_json
 
     with stderr.status("measuring"):
@@ -315,7 +311,7 @@ def bench_projection(
     if as_json:
         sys.stdout.write(to_json(result, 1))
     else:
-        _print_projection(result)
+        printed.projection(result, stdout)
 
 
 @bench.command("step")
@@ -332,7 +328,7 @@ def bench_step(
 
     [dim]adahb bench step --device cuda --json > step.json[/dim]
     """
-    from adahb.experiments import bench_step
+    from adahb.experiments import bench_step, printed
     from adahb.experiments.store import to_json
 
     with stderr.status("measuring"):
@@ -340,7 +336,7 @@ def bench_step(
     if as_json:
         sys.stdout.write(to_json(result, 1))
     else:
-        _print_steps(result)
+        printed.steps(result, stdout, stderr)
 
 
 @bench.command("linear")
@@ -366,7 +362,7 @@ def bench_linear(
 
     [dim]adahb bench linear --sets breast_cancer --scale 0.1[/dim]
     """
-    from adahb.experiments import bench_linear
+    from adahb.experiments import bench_linear, printed
     from adahb.experiments.store import to_json
 
     problems = _problems(data, sets)
@@ -378,7 +374,7 @@ def bench_linear(
     if as_json:
         sys.stdout.write(to_json(result, 1))
     else:
-        _print_linear(result)
+        printed.linear(result, stdout)
 
 
 def main() -> None:
@@ -395,6 +391,17 @@ def main() -> None:
     except (ValueError, TypeError, OSError, ImportError) as error:
         stderr.print(Text.assemble(("error: ", "red"), str(error)), soft_wrap=True)
         sys.exit(1)
+
+
+def _cluster(backend: str, scheduler: str | None) -> Dask | None:
+    """The cluster that is asked for; None for this machine."""
+    from adahb.experiments.backends import Dask
+
+    if backend not in ("loky", "dask"):
+        raise typer.BadParameter(f"--backend takes loky or dask, got {backend!r}")
+    if (backend == "dask") != (scheduler is not None):
+        raise typer.BadParameter("--backend dask and --scheduler ADDRESS belong together")
+    return None if scheduler is None else Dask(scheduler)
 
 
 def _problems(data: Path | None, sets: Sequence[str] | None) -> list[Problem]:
@@ -422,123 +429,3 @@ def _integers(name: str, values: Sequence[str]) -> list[int]:
 def _list(paths: Sequence[Path]) -> None:
     for path in paths:
         stdout.print(str(path), highlight=False, soft_wrap=True)
-
-
-def _print_claims(judged: Sequence[Json]) -> None:
-    from adahb.experiments.report import interval
-
-    verdicts = Table("claim", "statement", "verdict", title="The claims", pad_edge=False)
-    for claim in judged:
-        name, statement, verdict = claim["id"], claim["statement"], claim["verdict"]
-        findings = Table("found", "value", "needed", "", pad_edge=False, title_justify="left")
-        findings.title = f"{name}: {statement}"
-        for finding in claim["findings"]:
-            estimate = interval(finding["estimate"])
-            word = finding["verdict"] or "beside"
-            findings.add_row(finding["what"], estimate, finding["range"], word)
-        if claim["findings"]:
-            stdout.print(findings)
-        verdicts.add_row(name, statement, Text(verdict, COLOURS[verdict]))
-    stdout.print(verdicts)
-    for claim in judged:
-        if not claim["findings"]:
-            stdout.print(f"{claim['id']}: {claim['remark']}", highlight=False, soft_wrap=True)
-
-
-def _print_precisions(found: Json) -> None:
-    from adahb.experiments.report import interval
-
-    table = Table("weights", "rounding", "states", "log10 loss", "minus float32's", "test accuracy")
-    for row in found["settings"]:
-        choice = (row["weights"], row["rounding"] or "", row["state_dtype"] or "")
-        keys = ("log10_train_loss", "log10_loss_minus_that_of_float32", "test_accuracy")
-        table.add_row(*choice, *(interval(row[key]) for key in keys))
-    stdout.print(table)
-
-
-def _print_deep(found: Json) -> None:
-    from adahb.experiments.report import interval
-
-    for cell in found["cells"]:
-        title = f"{cell['network']} on {cell['dataset']}, {cell['epochs']} epochs"
-        table = Table("optimizer", "α by", "α", title=title, title_justify="left", pad_edge=False)
-        for column in ("training loss [95 %]", "test accuracy [95 %]"):
-            table.add_column(column, justify="right")
-        for protocol, rows in cell["protocols"].items():
-            for row in rows:
-                numbers = interval(row["train_loss"]), interval(row["test_accuracy"])
-                table.add_row(row["label"], protocol, f"{row['alpha']:g}", *numbers)
-        stdout.print(table)
-    for claim in found["claims"]:
-        stdout.print(f"{claim['id']}: {claim['statement']}: {claim['verdict']}", highlight=False)
-
-
-def _print_digits(found: Json) -> None:
-    from adahb.experiments.report import interval
-
-    table = Table("optimizer", "lr", "tick", "training loss", "test accuracy", pad_edge=False)
-    for row in found["settings"]:
-        choice = ("default" if row["lr"] is None else f"{row['lr']:g}", str(row["tick"] or ""))
-        loss, accuracy = interval(row["train_loss"]), interval(row["test_accuracy"])
-        table.add_row(row["optimizer"], *choice, loss, accuracy)
-    stdout.print(table)
-
-
-def _print_forms(found: Json) -> None:
-    from adahb.experiments.report import interval
-
-    columns = ("set", "share", "form", "projection", "log10 training loss", "test accuracy")
-    table = Table(*columns, "zeros", pad_edge=False)
-    for row in found["settings"]:
-        loss, accuracy = interval(row["log10_train_loss"]), interval(row["test_accuracy"])
-        chosen = (row["kind"], f"{row['share']:g}", row["form"], row["projection"])
-        table.add_row(*chosen, loss, accuracy, f"{row['zeros']['value']:.0%}")
-    stdout.print(table)
-
-
-def _print_projection(result: Json) -> None:
-    table = Table(
-        "case", "dtype", "ours, ms", title="Projection: times faster than", pad_edge=False
-    )
-    peers = list(dict.fromkeys(p for case in result["cases"] for p in case["times faster than"]))
-    for peer in peers:
-        table.add_column(peer, justify="right")
-    for case in result["cases"]:
-        ratios = (case["times faster than"].get(peer) for peer in peers)
-        cells = ("" if ratio is None else f"{ratio:.1f}" for ratio in ratios)
-        table.add_row(
-            case["name"], case["dtype"], f"{1e3 * case['seconds']['ours']['best']:.2f}", *cells
-        )
-    stdout.print(table)
-
-
-def _print_steps(result: Json) -> None:
-    for case in result["cases"]:
-        table = Table(Column("optimizer", no_wrap=True), "ms", "host, ms", pad_edge=False)
-        for column in ("over fused Adam", "of copy bandwidth", "state, bytes"):
-            table.add_column(column, justify="right")
-        table.title = f"{case['name']}: {case['parameters']} parameters in {case['tensors']}"
-        for name, found in case["contenders"].items():
-            over = found.get("time over torch Adam fused", {}).get("median")
-            share, state = found.get("copy bandwidth"), found.get("state bytes")
-            table.add_row(
-                name,
-                f"{1e3 * found['seconds']['median']:.3f}",
-                f"{1e3 * found['host']['median']:.3f}",
-                "" if over is None else f"{over:.2f}",
-                "" if share is None else f"{share:.0%}",
-                "" if state is None else f"{state:.1f}",
-            )
-        stdout.print(table)
-        for name, reason in case["failed"].items():
-            stderr.print(f"{name}: {reason}", highlight=False, soft_wrap=True)
-
-
-def _print_linear(result: Json) -> None:
-    from adahb.experiments.tables import linear_tables
-
-    for title, (head, rows) in linear_tables(result).items():
-        table = Table(*head, title=title, title_justify="left", pad_edge=False)
-        for row in rows:
-            table.add_row(*row)
-        stdout.print(table)

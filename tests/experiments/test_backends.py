@@ -15,7 +15,7 @@ from rich.console import Console
 from adahb.experiments import backends
 from adahb.experiments.backends import Dask, Processes, RunLost
 from adahb.experiments.deep import Cell
-from adahb.experiments.store import Store
+from adahb.experiments.store import Interrupted, Store
 
 QUIET = Console(quiet=True)
 
@@ -216,3 +216,22 @@ def test_no_package(tmp_path, patient, monkeypatch):
 def test_workers_of_another_version_are_refused(patient):
     with pytest.raises(ImportError, match=r"has adahb .*, the command has 0\.0\.0"):
         backends._compute(patient(1, ""), "0.0.0")
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_nothing_on_the_cluster(tmp_path, patient, cluster):
+    distributed = pytest.importorskip("distributed")
+    address, _ = cluster
+    (tmp_path / "go").touch()
+    store, jobs = Store(tmp_path / "runs"), [patient(k, str(tmp_path)) for k in (1, 2, 3)]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match="interrupted with 1 of 3 runs done"):
+        store.complete(jobs, workers=1, console=QUIET, backend=Dask(address), news=interrupt)
+    assert len(list(store.folder.iterdir())) == 1
+    with distributed.Client(address, set_as_default=False) as client:
+        wait_for(lambda: not client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.tasks))
+    assert store.complete(jobs, workers=1, console=QUIET, backend=Dask(address))
+    assert squares(store, jobs) == [1, 4, 9]

@@ -50,14 +50,15 @@ def draw_convex(
     epochs: int | None,
     workers: int,
     console: Console,
+    backend: Backend | None = None,
 ) -> list[Path]:
     """Figure 6 as PNG and SVG, and its data as JSON."""
     import matplotlib  # noqa: F401 - missing, it is to be missed before the runs
 
     store = Store(folder / "runs")
     panels = [convex.contenders(p, repeats=repeats, epochs=epochs) for p in problems]
-    store.complete(convex.tuning(panels), workers=workers, console=console)
-    store.complete(convex.repeats(store, panels), workers=workers, console=console)
+    store.complete(convex.tuning(panels), workers=workers, console=console, backend=backend)
+    store.complete(convex.repeats(store, panels), workers=workers, console=console, backend=backend)
     data = convex.data(store, panels)
     figure = figures.figure6(data)
     contents = {kind: figures.render(figure, kind) for kind in ("png", "svg")}
