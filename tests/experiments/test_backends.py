@@ -102,6 +102,29 @@ def test_what_a_killed_process_was_computing_is_computed_again(tmp_path, patient
     assert len(begun(folder)) > 3
 
 
+def test_a_process_may_keep_what_it_has_loaded(tmp_path):
+    pids = []
+
+    class Hoarder:
+        def __init__(self, number):
+            self.number, self.name = number, f"hoarder-{number}"
+
+        def spec(self):
+            return {"number": self.number}
+
+        def compute(self):
+            if self.number == 1:
+                os.hoard = b"x" * 400_000_000
+                time.sleep(1.1)  # loky looks once a second
+            return {"pid": os.getpid()}
+
+    store = Store(tmp_path)
+    for number in range(3):
+        store.complete([Hoarder(number)], workers=1, console=QUIET)
+        pids.append(store.result(Hoarder(number))["pid"])
+    assert len(set(pids)) == 1
+
+
 def test_a_run_that_kills_its_workers_is_given_up(tmp_path, patient):
     folder = tmp_path / "signs"
     folder.mkdir()

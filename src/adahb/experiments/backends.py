@@ -105,6 +105,7 @@ class Processes:
             timeout=_IDLE,
             initializer=_prepare_worker,
             initargs=(os.getpid(),),
+            env={"LOKY_MAX_MEMORY_LEAK_SIZE": "1e15"},  # data that stay loaded are no leak
         )
 
 
