@@ -43,7 +43,9 @@ types: install ## mypy --strict
 check: lint types test ## all that CI runs
 
 results: install ## the committed results and the README's numbers, made again
-	$(BIN)/adahb reproduce quick --out results
+	$(BIN)/adahb reproduce synthetic --out results
+	$(BIN)/adahb reproduce convex --out results
+	$(BIN)/adahb claims --out results
 	$(BIN)/adahb reproduce digits --grid --out results
 	$(BIN)/adahb reproduce digits --forms --out results
 	$(BIN)/adahb reproduce digits --precision --out results

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from adahb.experiments import backends
+from adahb import cli
+from adahb.experiments import backends, deep
 from adahb.experiments.backends import Dask, Processes, RunLost
-from adahb.experiments.deep import Cell
+from adahb.experiments.deep import Cell, Entry
 from adahb.experiments.store import Interrupted, Store
 
 QUIET = Console(quiet=True)
@@ -187,15 +188,26 @@ def test_a_cluster_that_loses_a_worker(tmp_path, patient, cluster):
 
 
 @pytest.mark.slow
-def test_a_run_is_the_same_bit_for_bit_wherever_it_is_made(tmp_path, cluster, one_thread):
-    address, _ = cluster
-    cell = Cell("digits", "cnn", epochs=1, batch=256, held_out=100)
-    task = cell.task(cell.entries[0], 0.01, 3, held_out=True)
-    made = [task.compute()]
-    for name, backend in (("loky", Processes(1)), ("dask", Dask(address))):
-        store = Store(tmp_path / name)
-        store.complete([task], workers=1, console=QUIET, backend=backend)
-        made.append(store.result(task))
+def test_a_run_is_the_same_bit_for_bit_wherever_it_is_made(
+    tmp_path, cluster, one_thread, monkeypatch
+):
+    """By the command on a cluster, in another process, and in this one."""
+    pair = tuple(Entry(name, grid=(0.01,)) for name in ("AdaHB", "SGD"))
+    cell = Cell("digits", "cnn", epochs=1, batch=256, held_out=100, entries=pair)
+    monkeypatch.setattr(deep, "PRESETS", {"quick": (cell,)})
+    where = ("--backend", "dask", "--scheduler", cluster[0])
+    monkeypatch.setattr(sys, "argv", ["adahb", "reproduce", "deep", "--out", str(tmp_path), *where])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    assert (tmp_path / "deep-quick.json").exists()
+    assert len(list((tmp_path / "runs").iterdir())) == 2 * (2 + 4)
+
+    task = cell.task(pair[0], 0.01, 0, held_out=True)
+    other = Store(tmp_path / "loky")
+    other.complete([task], workers=1, console=QUIET, backend=Processes(1))
+    monkeypatch.setattr(Store, "_keep", lambda *_: pytest.fail("made anew"))
+    made = [task.compute(), other.result(task), Store(tmp_path / "runs").result(task)]
     here, *elsewhere = ({k: v for k, v in run.items() if k != "seconds"} for run in made)
     assert here["held_out_accuracy"]
     assert elsewhere == [here, here]
