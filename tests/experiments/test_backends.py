@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from adahb import cli
-from adahb.experiments import backends, deep
+from adahb.experiments import backends, deep, figures
 from adahb.experiments.backends import Dask, Processes, RunLost
 from adahb.experiments.deep import Cell, Entry
 from adahb.experiments.store import Interrupted, Store
@@ -195,6 +195,7 @@ def test_a_run_is_the_same_bit_for_bit_wherever_it_is_made(
     pair = tuple(Entry(name, grid=(0.01,)) for name in ("AdaHB", "SGD"))
     cell = Cell("digits", "cnn", epochs=1, batch=256, held_out=100, entries=pair)
     monkeypatch.setattr(deep, "PRESETS", {"quick": (cell,)})
+    monkeypatch.setattr(figures, "render", lambda *_: b"")
     where = ("--backend", "dask", "--scheduler", cluster[0])
     monkeypatch.setattr(sys, "argv", ["adahb", "reproduce", "deep", "--out", str(tmp_path), *where])
     with pytest.raises(SystemExit) as end:
