@@ -29,7 +29,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-reproduce: install ## figure 5, the convex claims and a report, in $(OUT)
+reproduce: install ## all figures and claims on bundled data, and a report, in $(OUT)
 	$(BIN)/adahb reproduce quick --out $(OUT)
 
 test: install ## every test, in parallel
@@ -45,7 +45,9 @@ types: install ## mypy --strict
 check: lint types test ## all that CI runs
 
 results: install ## the committed results and the README's numbers, made again
-	$(BIN)/adahb reproduce quick --out results
+	$(BIN)/adahb reproduce synthetic --out results
+	$(BIN)/adahb reproduce convex --out results
+	$(BIN)/adahb claims --out results
 	$(BIN)/adahb reproduce digits --grid --out results
 	$(BIN)/adahb reproduce digits --forms --out results
 	$(BIN)/adahb reproduce digits --precision --out results

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 from rich.text import Text
 
 import adahb
@@ -18,9 +17,8 @@ from adahb.experiments.store import Interrupted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from adahb.experiments.backends import Dask
     from adahb.experiments.convex import Problem
-    from adahb.experiments.findings import Claim
-    from adahb.experiments.store import Json
 
 app = typer.Typer(
     help="Adaptive heavy-ball methods: the paper's figures and claims as commands.",
@@ -47,10 +45,16 @@ DataDir = Annotated[
 Sets = Annotated[
     list[str] | None, typer.Option("--sets", help="Data sets; repeat it, or use commas.")
 ]
+BackendName = Annotated[
+    str, typer.Option("--backend", help="loky: on this machine; dask: on a cluster.")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="ADDRESS", help="Of the cluster: tcp://host:8786."),
+]
 CPUS = os.cpu_count() or 1
 HORIZONS = "1000,5000"
 LONGEST = 1_000_000
-COLOURS = {"supported": "green", "not supported": "red", "undecided": "yellow"}
 
 
 @app.callback(invoke_without_command=True)
@@ -95,6 +99,8 @@ def reproduce_convex(
         int | None, typer.Option(min=1, help="Of every run, not about a million steps.")
     ] = None,
     jobs: Jobs = CPUS,
+    backend: BackendName = "loky",
+    scheduler: Scheduler = None,
 ) -> None:
     """Draw figure 6, hinge losses on l1 balls by the epoch: PNG, SVG and the data as JSON.
 
@@ -107,6 +113,7 @@ def reproduce_convex(
     """
     from adahb.experiments import commands
 
+    cluster = _cluster(backend, scheduler)
     _list(
         commands.draw_convex(
             out,
@@ -115,23 +122,41 @@ def reproduce_convex(
             epochs=epochs,
             workers=jobs,
             console=stderr,
+            backend=cluster,
         )
     )
 
 
 @reproduce.command("quick")
 def reproduce_quick(out: OutDir, jobs: Jobs = CPUS) -> None:
-    """Figure 5, the convex claims and a report: what `make reproduce` runs.
+    """Figures 1 to 6 and all claims on what scikit-learn carries, and a report: `make reproduce`.
+
+    Interrupted, the same command goes on from there.
 
     [dim]adahb reproduce quick --out reproduction[/dim]
     """
-    from adahb.experiments import commands, report
+    from adahb.experiments import commands, convex, deep, printed, report
+
+    def begin(part: str) -> None:
+        stderr.print(part, highlight=False)
 
     T = _integers("--T", [HORIZONS])
+    problems = convex.bundled()
+    cells = deep.cells("quick", home=None, device="cpu", bf16=False)
+    begin("1 of 4: figure 5, the hard function")
     paths = commands.draw_synthetic(out, T, 2.0, workers=jobs, console=stderr)
-    judged, more = commands.judge_claims(out, workers=jobs, console=stderr)
-    _print_claims(judged)
-    _list([*paths, *more, report.write_report(out, out)])
+    begin("2 of 4: figure 6, hinge losses on two small sets")
+    paths += commands.draw_convex(
+        out, problems, repeats=5, epochs=None, workers=jobs, console=stderr
+    )
+    begin("3 of 4: figures 1 to 4, small networks on scikit-learn's digits")
+    _, drawn = commands.train_deep(
+        out, cells, "quick", whole=False, in_flight=jobs, budget=None, console=stderr
+    )
+    begin("4 of 4: the claims")
+    judged, more = commands.judge_claims(out, problems, workers=jobs, console=stderr)
+    printed.claims(judged, stdout)
+    _list([*paths, *drawn, *more, report.write_report(out, out)])
 
 
 @reproduce.command("digits")
@@ -152,19 +177,19 @@ def reproduce_digits(
 
     [dim]adahb reproduce digits --out results --forms[/dim]
     """
-    from adahb.experiments import commands
+    from adahb.experiments import commands, printed
 
     if grid + forms + precision > 1:
         raise typer.BadParameter("--grid, --forms and --precision exclude each other")
     if precision:
         found, paths = commands.compare_precisions(out, workers=jobs, console=stderr)
-        _print_precisions(found)
+        printed.precisions(found, stdout)
     elif forms:
         found, paths = commands.compare_forms(out, workers=jobs, console=stderr)
-        _print_forms(found)
+        printed.forms(found, stdout)
     else:
         found, paths = commands.train_digits(out, grid=grid, workers=jobs, console=stderr)
-        _print_digits(found)
+        printed.digits(found, stdout)
     _list(paths)
 
 
@@ -183,6 +208,8 @@ def reproduce_deep(
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of every run.")] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Every seed over the whole grid.")] = False,
+    backend: BackendName = "loky",
+    scheduler: Scheduler = None,
 ) -> None:
     """Draw figures 1 to 4, networks trained by six optimizers: figures, tables, claims C5 to C7.
 
@@ -193,9 +220,13 @@ def reproduce_deep(
     [dim]adahb reproduce deep --out results[/dim]
 
     [dim]adahb reproduce deep --preset paper --data ~/data --device cuda --out results[/dim]
-    """
-    from adahb.experiments import commands, deep
 
+    [dim]adahb reproduce deep --preset paper --data /shared/data --backend dask
+    --scheduler tcp://node1:8786 --out results[/dim]
+    """
+    from adahb.experiments import commands, deep, printed
+
+    cluster = _cluster(backend, scheduler)
     if device not in ("cpu", "cuda"):
         raise typer.BadParameter(f"--device takes cpu or cuda, got {device!r}")
     if preset not in deep.PRESETS:
@@ -211,31 +242,40 @@ def reproduce_deep(
         lambda line: stderr.print(line, highlight=False, soft_wrap=True),
     )
     found, paths = commands.train_deep(
-        out, cells, preset, whole=whole, in_flight=jobs, budget=budget, console=stderr
+        out,
+        cells,
+        preset,
+        whole=whole,
+        in_flight=jobs,
+        budget=budget,
+        console=stderr,
+        backend=cluster,
     )
     if found is None:
         stderr.print("the budget is spent; the same command goes on from there", highlight=False)
         return
-    _print_deep(found)
+    printed.deep(found, stdout)
     _list(paths)
 
 
 @app.command("claims")
 def claims(out: OutDir, data: DataDir = None, sets: Sets = None, jobs: Jobs = CPUS) -> None:
-    """Judge the convex claims C1 to C4 and C8: numbers, intervals and verdicts.
+    """Judge the claims C1 to C8: numbers, intervals and verdicts.
 
-    Those about figure 6 are judged on the sets of the paper that are in the folder, and without
-    --data and --sets on what scikit-learn carries.
+    The runs of the convex claims are made where they are missing.  Those about figure 6 are judged
+    on the sets of the paper that are in the folder, and without --data and --sets on what
+    scikit-learn carries.  C5 to C7, about networks, are read from what `adahb reproduce deep` has
+    left in OUT; what it has not measured is said to be so.  The code is 0 whatever the verdicts.
 
     [dim]adahb claims --out results[/dim]
 
     [dim]adahb claims --out results --data ~/libsvm[/dim]
     """
-    from adahb.experiments import commands
+    from adahb.experiments import commands, printed
 
     problems = None if data is None and sets is None else _problems(data, sets)
     judged, paths = commands.judge_claims(out, problems, workers=jobs, console=stderr)
-    _print_claims(judged)
+    printed.claims(judged, stdout)
     _list(paths)
 
 
@@ -263,7 +303,7 @@ def bench_projection(
 
     [dim]adahb bench projection --json > projection.json[/dim]
     """
-    from adahb.experiments import bench_projection
+    from adahb.experiments import bench_projection, printed
     from adahb.experiments.store import to_json
 
     with stderr.status("measuring"):
@@ -271,7 +311,7 @@ def bench_projection(
     if as_json:
         sys.stdout.write(to_json(result, 1))
     else:
-        _print_projection(result)
+        printed.projection(result, stdout)
 
 
 @bench.command("step")
@@ -288,7 +328,7 @@ def bench_step(
 
     [dim]adahb bench step --device cuda --json > step.json[/dim]
     """
-    from adahb.experiments import bench_step
+    from adahb.experiments import bench_step, printed
     from adahb.experiments.store import to_json
 
     with stderr.status("measuring"):
@@ -296,7 +336,7 @@ def bench_step(
     if as_json:
         sys.stdout.write(to_json(result, 1))
     else:
-        _print_steps(result)
+        printed.steps(result, stdout, stderr)
 
 
 @bench.command("linear")
@@ -322,7 +362,7 @@ def bench_linear(
 
     [dim]adahb bench linear --sets breast_cancer --scale 0.1[/dim]
     """
-    from adahb.experiments import bench_linear
+    from adahb.experiments import bench_linear, printed
     from adahb.experiments.store import to_json
 
     problems = _problems(data, sets)
@@ -334,7 +374,7 @@ def bench_linear(
     if as_json:
         sys.stdout.write(to_json(result, 1))
     else:
-        _print_linear(result)
+        printed.linear(result, stdout)
 
 
 def main() -> None:
@@ -351,6 +391,17 @@ def main() -> None:
     except (ValueError, TypeError, OSError, ImportError) as error:
         stderr.print(Text.assemble(("error: ", "red"), str(error)), soft_wrap=True)
         sys.exit(1)
+
+
+def _cluster(backend: str, scheduler: str | None) -> Dask | None:
+    """The cluster that is asked for; None for this machine."""
+    from adahb.experiments.backends import Dask
+
+    if backend not in ("loky", "dask"):
+        raise typer.BadParameter(f"--backend takes loky or dask, got {backend!r}")
+    if (backend == "dask") != (scheduler is not None):
+        raise typer.BadParameter("--backend dask and --scheduler ADDRESS belong together")
+    return None if scheduler is None else Dask(scheduler)
 
 
 def _problems(data: Path | None, sets: Sequence[str] | None) -> list[Problem]:
@@ -378,119 +429,3 @@ def _integers(name: str, values: Sequence[str]) -> list[int]:
 def _list(paths: Sequence[Path]) -> None:
     for path in paths:
         stdout.print(str(path), highlight=False, soft_wrap=True)
-
-
-def _print_claims(judged: Sequence[Claim]) -> None:
-    from dataclasses import asdict
-
-    from adahb.experiments.report import interval
-
-    verdicts = Table("claim", "statement", "verdict", title="The convex claims", pad_edge=False)
-    for claim in judged:
-        findings = Table("found", "value", "needed", "", pad_edge=False, title_justify="left")
-        findings.title = f"{claim.id}: {claim.statement}"
-        for finding in claim.findings:
-            estimate = interval(asdict(finding.estimate))
-            findings.add_row(finding.what, estimate, finding.range, finding.verdict or "beside")
-        stdout.print(findings)
-        verdicts.add_row(claim.id, claim.statement, Text(claim.verdict, COLOURS[claim.verdict]))
-    stdout.print(verdicts)
-
-
-def _print_precisions(found: Json) -> None:
-    from adahb.experiments.report import interval
-
-    table = Table("weights", "rounding", "states", "log10 loss", "minus float32's", "test accuracy")
-    for row in found["settings"]:
-        choice = (row["weights"], row["rounding"] or "", row["state_dtype"] or "")
-        keys = ("log10_train_loss", "log10_loss_minus_that_of_float32", "test_accuracy")
-        table.add_row(*choice, *(interval(row[key]) for key in keys))
-    stdout.print(table)
-
-
-def _print_deep(found: Json) -> None:
-    from adahb.experiments.report import interval
-
-    for cell in found["cells"]:
-        title = f"{cell['network']} on {cell['dataset']}, {cell['epochs']} epochs"
-        table = Table("optimizer", "α by", "α", title=title, title_justify="left", pad_edge=False)
-        for column in ("training loss [95 %]", "test accuracy [95 %]"):
-            table.add_column(column, justify="right")
-        for protocol, rows in cell["protocols"].items():
-            for row in rows:
-                numbers = interval(row["train_loss"]), interval(row["test_accuracy"])
-                table.add_row(row["label"], protocol, f"{row['alpha']:g}", *numbers)
-        stdout.print(table)
-    for claim in found["claims"]:
-        stdout.print(f"{claim['id']}: {claim['statement']}: {claim['verdict']}", highlight=False)
-
-
-def _print_digits(found: Json) -> None:
-    from adahb.experiments.report import interval
-
-    table = Table("optimizer", "lr", "tick", "training loss", "test accuracy", pad_edge=False)
-    for row in found["settings"]:
-        choice = ("default" if row["lr"] is None else f"{row['lr']:g}", str(row["tick"] or ""))
-        loss, accuracy = interval(row["train_loss"]), interval(row["test_accuracy"])
-        table.add_row(row["optimizer"], *choice, loss, accuracy)
-    stdout.print(table)
-
-
-def _print_forms(found: Json) -> None:
-    from adahb.experiments.report import interval
-
-    columns = ("set", "share", "form", "projection", "log10 training loss", "test accuracy")
-    table = Table(*columns, "zeros", pad_edge=False)
-    for row in found["settings"]:
-        loss, accuracy = interval(row["log10_train_loss"]), interval(row["test_accuracy"])
-        chosen = (row["kind"], f"{row['share']:g}", row["form"], row["projection"])
-        table.add_row(*chosen, loss, accuracy, f"{row['zeros']['value']:.0%}")
-    stdout.print(table)
-
-
-def _print_projection(result: Json) -> None:
-    table = Table(
-        "case", "dtype", "ours, ms", title="Projection: times faster than", pad_edge=False
-    )
-    peers = list(dict.fromkeys(p for case in result["cases"] for p in case["times faster than"]))
-    for peer in peers:
-        table.add_column(peer, justify="right")
-    for case in result["cases"]:
-        ratios = (case["times faster than"].get(peer) for peer in peers)
-        cells = ("" if ratio is None else f"{ratio:.1f}" for ratio in ratios)
-        table.add_row(
-            case["name"], case["dtype"], f"{1e3 * case['seconds']['ours']['best']:.2f}", *cells
-        )
-    stdout.print(table)
-
-
-def _print_steps(result: Json) -> None:
-    for case in result["cases"]:
-        table = Table(Column("optimizer", no_wrap=True), "ms", "host, ms", pad_edge=False)
-        for column in ("over fused Adam", "of copy bandwidth", "state, bytes"):
-            table.add_column(column, justify="right")
-        table.title = f"{case['name']}: {case['parameters']} parameters in {case['tensors']}"
-        for name, found in case["contenders"].items():
-            over = found.get("time over torch Adam fused", {}).get("median")
-            share, state = found.get("copy bandwidth"), found.get("state bytes")
-            table.add_row(
-                name,
-                f"{1e3 * found['seconds']['median']:.3f}",
-                f"{1e3 * found['host']['median']:.3f}",
-                "" if over is None else f"{over:.2f}",
-                "" if share is None else f"{share:.0%}",
-                "" if state is None else f"{state:.1f}",
-            )
-        stdout.print(table)
-        for name, reason in case["failed"].items():
-            stderr.print(f"{name}: {reason}", highlight=False, soft_wrap=True)
-
-
-def _print_linear(result: Json) -> None:
-    from adahb.experiments.tables import linear_tables
-
-    for title, (head, rows) in linear_tables(result).items():
-        table = Table(*head, title=title, title_justify="left", pad_edge=False)
-        for row in rows:
-            table.add_row(*row)
-        stdout.print(table)

@@ -4,12 +4,13 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from adahb import cli
-from adahb.experiments import commands, report, store, synthetic
+from adahb.experiments import backends, commands, report, store, synthetic
 from adahb.experiments.errata import ERRATA
 from adahb.experiments.findings import Claim, Estimate, Finding, exact
 from adahb.experiments.store import read_json, to_json
@@ -114,11 +115,68 @@ def test_a_missing_extra_is_missed_before_the_runs(adahb, tmp_path, monkeypatch)
     assert not (tmp_path / "o").exists()
 
 
+def test_quick_needs_no_data_and_judges_last(adahb, tmp_path, monkeypatch):
+    called = {}
+
+    def note(name, *returned):
+        def noting(*arguments, **options):
+            called[name] = (*arguments, options)
+            path = [tmp_path / name]
+            return (*returned, path) if returned else path
+
+        return noting
+
+    monkeypatch.setattr(commands, "draw_synthetic", note("draw_synthetic"))
+    monkeypatch.setattr(commands, "draw_convex", note("draw_convex"))
+    monkeypatch.setattr(commands, "train_deep", note("train_deep", {}))
+    monkeypatch.setattr(commands, "judge_claims", note("judge_claims", []))
+    monkeypatch.setattr(report, "write_report", lambda *_: tmp_path / "page")
+    monkeypatch.setenv("ADAHB_DATA", "/nowhere")
+    code, printed, said = adahb("reproduce", "quick", "--out", tmp_path, "--jobs", "1")
+    assert code == 0
+    assert list(called) == ["draw_synthetic", "draw_convex", "train_deep", "judge_claims"]
+    assert [Path(line).name for line in printed.split()[-5:]] == [*called, "page"]
+    problems, cells = called["draw_convex"][1], called["train_deep"][1]
+    assert called["judge_claims"][1] == problems
+    assert {problem.home for problem in problems} == {cell.home for cell in cells} == {None}
+    assert {problem.dataset for problem in problems} == {"breast_cancer", "digits"}
+    assert {cell.dataset for cell in cells} == {"digits"}
+    assert "4 of 4" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--backend", "slurm"), "--backend takes loky or dask, got 'slurm'"),
+        (("--backend", "dask"), "--backend dask and --scheduler ADDRESS belong together"),
+        (("--scheduler", "tcp://a:1"), "--backend dask and --scheduler ADDRESS belong together"),
+    ],
+)
+def test_backends_are_checked(adahb, tmp_path, arguments, message):
+    code, _, errors = adahb("reproduce", "deep", "--out", tmp_path / "o", *arguments)
+    assert code == 2
+    assert message in re.sub(r"[│\s]+", " ", errors)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_cluster_that_is_not_there(adahb, tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(backends.Dask.__init__, "__defaults__", (0.5,))
+    cluster = ("--backend", "dask", "--scheduler", "tcp://127.0.0.1:1")
+    code, _, errors = adahb("reproduce", "deep", "--out", tmp_path / "o", *cluster)
+    assert code == 1
+    assert "error: no dask scheduler answers at 'tcp://127.0.0.1:1'" in errors.replace("\n", " ")
+    assert not (tmp_path / "o").exists()
+
+
 def test_claims(adahb, tmp_path, judged):
     code, printed, _ = adahb("claims", "--out", tmp_path)
     assert code == 0
-    for word in ("supported", "not supported", "undecided"):
+    for word in ("supported", "not supported", "undecided", "not measured"):
         assert word in printed
+    for name in ("C5", "C6", "C7"):
+        command = f"adahb reproduce deep --preset paper --data DATA --out {tmp_path}"
+        assert f"{name}: measured by: {command}" in printed
     kept = read_json(tmp_path / "claims.json")
     assert [claim["verdict"] for claim in kept["claims"]] == [
         "supported",
@@ -134,6 +192,27 @@ def test_claims(adahb, tmp_path, judged):
         "verdict": "supported",
     }
     assert kept["environment"]["numpy"]
+
+
+def test_claims_about_networks_come_from_the_folder(adahb, tmp_path, judged):
+    c5, c6 = (Claim(k, f"{k} said", [Finding("x", exact(0.5), at_most=1.0)]) for k in ("C5", "C6"))
+    for preset, claims in (("quick", [c5, c6]), ("paper", [replace(c5, statement="on CIFAR")])):
+        content = {"claims": [claim.plain() for claim in claims]}
+        (tmp_path / f"deep-{preset}.json").write_text(to_json(content))
+    code, printed, _ = adahb("claims", "--out", tmp_path)
+    assert code == 0
+    table = printed[printed.index("The claims") :]
+    places = [table.index(word) for word in ("C1", "C2 HB", "C4 HB", "C5", "C6", "C7")]
+    assert places == sorted(places)
+    assert "on CIFAR" in table
+    assert "C6 said" in table
+    assert "C5 said" not in table
+    assert table.count("not measured") == 1
+    assert "C7: measured by: adahb reproduce deep" in table
+    (tmp_path / "deep-quick.json").write_text('{"claims": [{"id": "C5"}]}')
+    code, _, errors = adahb("claims", "--out", tmp_path)
+    assert code == 1
+    assert "deep-quick.json holds no claims" in errors.replace("\n", "")
 
 
 def test_forms(adahb, tmp_path, monkeypatch):
@@ -252,5 +331,5 @@ def test_the_script_runs():
 
 
 def test_json_of_claims_is_json():
-    assert json.loads(to_json([commands._plain(claim) for claim in CLAIMS], 1))
+    assert json.loads(to_json([claim.plain() for claim in CLAIMS], 1))
     assert report.interval({"value": 1.0, "low": 0.5, "high": None}) == "1 [0.5, ∞]"

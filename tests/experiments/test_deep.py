@@ -1,6 +1,7 @@
 """Plans, choices of α, tables and claims of the deep experiments, and sweeps that are stopped."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,6 +112,8 @@ def test_claims_can_come_out_either_way():
     assert {f.verdict for f in c7.findings if "published" in f.what} == {"supported"}
     assert "stand in" in c7.remark
     assert deep_results.claims([TINY], Made()) == []
+    fewer = replace(cell, entries=tuple(replace(entry, grid=(0.1, 0.01)) for entry in SIX))
+    assert [c.id for c in deep_results.claims([fewer], Made())] == ["C5", "C7"]
     assert [c.id for c in deep_results.claims([replace(cell, network="resnet20")], Made())] == [
         "C6",
         "C7",
@@ -177,26 +180,6 @@ def swept(folder, **options):
     )
 
 
-@pytest.mark.slow
-def test_a_sweep_with_a_budget_goes_on_where_it_stopped(tmp_path):
-    found, paths = swept(tmp_path / "a", budget=0.0)
-    assert found is None
-    assert not paths
-    assert not list((tmp_path / "a").glob("**/*.json"))
-    found, paths = swept(tmp_path / "a")
-    assert {p.name for p in paths} == {
-        "deep-tiny.json",
-        *(
-            f"deep-tiny-figure{n}-{p}.{k}"
-            for n in (1, 2)
-            for p in ("published", "fair")
-            for k in ("png", "svg")
-        ),
-    }
-    stored = read_json(tmp_path / "a" / "deep-tiny.json")
-    assert stored["cells"][0]["protocols"].keys() == {"published", "fair"}
-
-
 SWEEP = """
 import sys
 from pathlib import Path
@@ -213,29 +196,72 @@ if __name__ == "__main__":
 """
 
 
+def results(folder):
+    """All that was kept but the time it took; nothing else must be left."""
+    assert not list(folder.rglob(".*"))
+    found = {}
+    for path in folder.glob("runs/*.json"):
+        content = read_json(path)["result"]
+        content.pop("seconds")
+        found[path.name] = content
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A sweep that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    swept(folder)
+    return folder
+
+
+def test_nothing_is_begun_when_the_budget_is_spent(tmp_path):
+    found, paths = swept(tmp_path, budget=0.0)
+    assert found is None
+    assert not paths
+    assert not list(tmp_path.glob("**/*.json"))
+
+
 @pytest.mark.slow
-def test_a_sweep_that_was_killed_ends_as_one_that_was_not(tmp_path):
+def test_what_a_sweep_leaves(whole):
+    pictures = {
+        f"deep-tiny-figure{number}-{protocol}.{kind}"
+        for number in (1, 2)
+        for protocol in ("published", "fair")
+        for kind in ("png", "svg")
+    }
+    assert {p.name for p in whole.iterdir()} == {"runs", "deep-tiny.json", *pictures}
+    stored = read_json(whole / "deep-tiny.json")
+    assert stored["cells"][0]["protocols"].keys() == {"published", "fair"}
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_killed_ends_as_one_that_was_not(tmp_path, whole):
+    """Killed in its first run and in the second stage, and started again each time."""
     script = tmp_path / "sweep.py"
     script.write_text(SWEEP)
     folder = tmp_path / "killed"
-    with subprocess.Popen([sys.executable, script, folder]) as sweep:
-        for _ in range(2400):
-            if len(list(folder.glob("runs/*.json"))) >= 2 or sweep.poll() is not None:
-                break
-            time.sleep(0.05)
-        sweep.send_signal(signal.SIGKILL)
-    assert len(list(folder.glob("runs/*.json"))) < 8
-    subprocess.run([sys.executable, script, folder], check=True)
-    swept(tmp_path / "whole")
-
-    def results(folder):
-        found = {}
-        for path in folder.glob("runs/*.json"):
-            content = read_json(path)["result"]
-            content.pop("seconds")
-            found[path.name] = content
-        return found
-
-    assert results(folder) == results(tmp_path / "whole")
-    one, other = (read_json(f / "deep-tiny.json") for f in (folder, tmp_path / "whole"))
+    moments = (
+        lambda: list(folder.glob("runs/.*.lock")),
+        lambda: len(list(folder.glob("runs/*.json"))) >= 9,
+    )
+    for moment in moments:
+        with subprocess.Popen([sys.executable, script, folder]) as sweep:
+            while not moment() and sweep.poll() is None:
+                time.sleep(0.01)
+            sweep.send_signal(signal.SIGKILL)
+        assert sweep.returncode == -signal.SIGKILL
+    assert not (folder / "deep-tiny.json").exists()
+    swept(folder)
+    assert results(folder) == results(whole)
+    one, other = (read_json(f / "deep-tiny.json") for f in (folder, whole))
     assert one == other
+
+
+@pytest.mark.slow
+def test_results_are_merged_by_copying_files(tmp_path, whole, monkeypatch):
+    """The same table comes of copied files, and nothing is made anew."""
+    shutil.copytree(whole / "runs", tmp_path / "runs")
+    monkeypatch.setattr(Store, "_compute", lambda *_: pytest.fail("made anew"))
+    swept(tmp_path)
+    assert read_json(tmp_path / "deep-tiny.json") == read_json(whole / "deep-tiny.json")

@@ -47,7 +47,7 @@ def test_a_range_has_two_ends():
         ("?-", "not supported"),
         ("+-", "not supported"),
         ("0", "undecided"),
-        ("", "undecided"),
+        ("", "not measured"),
     ],
 )
 def test_a_claim_is_as_good_as_its_worst_finding(verdicts, expected):
@@ -106,3 +106,10 @@ def test_means():
     assert (mean(x).low, mean(x).high) == pytest.approx(expected)
     assert geometric_mean(x).value == pytest.approx(stats.gmean(x))
     assert geometric_mean(x).low == pytest.approx(np.exp(mean(np.log(x)).low))
+
+
+def test_plain_data_says_what_follows():
+    plain = Claim("C5", "", [Finding("x", exact(0.5), at_most=1.0), Finding("y", exact(2))]).plain()
+    assert plain["verdict"] == "supported"
+    assert [finding["verdict"] for finding in plain["findings"]] == ["supported", None]
+    assert plain["findings"][0]["range"] == "at most 1"

@@ -1,5 +1,6 @@
 """Results are computed once, written whole, and never mistaken for others."""
 
+import errno
 import json
 import math
 import os
@@ -10,10 +11,13 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from adahb.experiments import files
 from adahb.experiments import store as store_module
+from adahb.experiments.files import Lease
 from adahb.experiments.store import Store, read_json, to_json, write_whole
 
 
@@ -119,7 +123,152 @@ def test_the_workers_end_with_the_command(tmp_path, number):
     if number == signal.SIGINT:
         assert command.returncode == 1
         assert "interrupted with 0 of 1 runs done" in errors
-    assert not (tmp_path / "runs").exists()
+        assert not list((tmp_path / "runs").iterdir())
+    assert not list((tmp_path / "runs").glob("*.json"))
+
+
+COUNTER = """
+import sys, time
+from pathlib import Path
+from rich.console import Console
+from adahb.experiments.store import Store
+
+class Cube:
+    def __init__(self, x):
+        self.x, self.name = x, f"cube-{x}"
+    def spec(self):
+        return {"x": self.x}
+    def compute(self):
+        with Path(sys.argv[2]).open("a") as log:
+            log.write(f"{self.x} ")
+        time.sleep(0.02)
+        return {"y": self.x**3, "padding": "x" * 200_000}
+
+class Here:
+    def results(self, jobs):
+        for job in jobs:
+            yield job, job.compute()
+
+if __name__ == "__main__":
+    jobs = [Cube(x) for x in range(40)]
+    store = Store(Path(sys.argv[1]))
+    assert store.complete(jobs, workers=1, console=Console(quiet=True), backend=Here())
+    assert [store.result(job)["y"] for job in jobs] == [x**3 for x in range(40)]
+"""
+
+
+@pytest.fixture
+def counting(tmp_path):
+    """Begin to compute forty cubes in another process."""
+    (tmp_path / "counter.py").write_text(COUNTER)
+    runs, log = tmp_path / "runs", tmp_path / "log"
+    log.touch()
+
+    def begin():
+        return subprocess.Popen([sys.executable, tmp_path / "counter.py", runs, log])
+
+    return begin, runs, log
+
+
+def test_killed_at_any_moment_it_goes_on_from_there(counting):
+    begin, runs, log = counting
+    seen, moments = 0, np.random.default_rng(0).uniform(0, 0.03, 4)
+    for k, moment in enumerate(moments):
+        with begin() as command:
+            while len(list(runs.glob("*.json"))) < 8 * (k + 1) and command.poll() is None:
+                time.sleep(0.002)
+            time.sleep(moment)  # before, in or after the writing of a file
+            command.kill()
+        assert command.returncode == -signal.SIGKILL
+        seen = len(list(runs.glob("*.json")))
+        for path in runs.glob("*.json"):
+            read_json(path)
+    assert begin().wait(60) == 0
+    begun = [int(word) for word in log.read_text().split()]
+    assert seen < 40
+    assert set(begun) == set(range(40))
+    assert len(begun) <= 40 + len(moments)
+    assert len(list(runs.iterdir())) == 40
+
+
+def test_two_at_once_share_the_work(counting):
+    begin, runs, log = counting
+    both = [begin(), begin()]
+    assert [command.wait(60) for command in both] == [0, 0]
+    assert sorted(int(word) for word in log.read_text().split()) == list(range(40))
+    assert len(list(runs.iterdir())) == 40
+
+
+def test_what_another_holds_is_waited_for(store, monkeypatch):
+    lease = Lease.of(store.path(Square(2)))
+    assert Lease.of(store.path(Square(2))) is None
+    naps = []
+
+    def nap(_):
+        naps.append(len(list(store.folder.glob("*.json"))))
+        if len(naps) == 2:
+            lease.release()
+
+    monkeypatch.setattr(store_module.time, "sleep", nap)
+    assert store.complete([Square(1), Square(2)], workers=1, console=QUIET, backend=InThisProcess())
+    assert naps == [1, 1]
+    assert store.result(Unwilling(2)) == {"y": 4}
+    assert len(list(store.folder.iterdir())) == 2
+
+
+class InThisProcess:
+    def results(self, jobs):
+        for job in jobs:
+            yield job, job.compute()
+
+
+def test_leftovers_of_the_dead_are_removed_and_the_files_of_the_living_are_not(store):
+    store.result(Square(1))
+    lease = Lease.of(store.path(Square(2)))
+    name = store.path(Square(3)).name
+    for leftover in (f".{name}.lock", f".{name}.abc.part"):
+        (store.folder / leftover).write_text("")
+    (store.folder / "notes.part").write_text("mine")
+    store.complete([Square(1)], workers=1, console=QUIET)
+    held = f".{store.path(Square(2)).name}.lock"
+    assert {p.name for p in store.folder.iterdir()} == {
+        store.path(Square(1)).name,
+        held,
+        "notes.part",
+    }
+    lease.release()
+    assert not (store.folder / held).exists()
+
+
+def test_where_there_are_no_locks_work_goes_on(store, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", fail)
+    leftover = store.folder / f".{store.path(Square(3)).name}.abc.part"
+    leftover.parent.mkdir()
+    leftover.write_text("")
+    assert store.complete([Square(3)], workers=1, console=QUIET, backend=InThisProcess())
+    assert store.result(Unwilling(3)) == {"y": 9}
+    assert leftover.exists()  # perhaps of somebody who is alive
+
+
+def test_a_damaged_file_is_named_before_anything_is_computed(store):
+    store.result(Square(3))
+    path = store.path(Square(3))
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match="is not a whole JSON file") as error:
+        store.complete([Unwilling(2), Square(3)], workers=1, console=QUIET)
+    assert str(path) in str(error.value)
+
+
+def test_another_number_in_a_file_is_noticed(store):
+    store.result(Square(3))
+    path = store.path(Square(3))
+    path.write_text(path.read_text().replace('"y": 9', '"y": 8'))
+    with pytest.raises(ValueError, match="is not as it was written") as error:
+        store.result(Square(3))
+    assert str(path) in str(error.value)
 
 
 def test_another_version_is_another_result(store, monkeypatch):

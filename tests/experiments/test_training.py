@@ -48,7 +48,7 @@ def recipe(optimizer="AdaHB", **changes):
         ("cnn", (3, 32, 32), 1_060_586),
         ("cnn-paper", (3, 32, 32), 1_060_266),
         ("resnet18", (3, 32, 32), 11_173_962),
-        ("resnet20", (3, 32, 32), 272_378),
+        ("resnet20", (3, 32, 32), 273_066),
         ("cnn", (1, 28, 28), 814_250),
     ],
 )
@@ -69,23 +69,85 @@ def test_weights_depend_on_the_seed_alone(name):
     assert any(not torch.equal(p, r) for p, _, r in pairs)
 
 
-def test_initialised_as_keras_does():
-    dense = next(
-        m for m in network("cnn", (3, 32, 32), 10, seed=0).modules() if isinstance(m, nn.Linear)
-    )
-    limit = math.sqrt(6 / (8192 + 128))
-    assert 0.99 * limit < float(dense.weight.detach().abs().max()) <= limit
-    assert not dense.bias.any()
-    convolutions = [
-        m
-        for m in network("resnet20", (3, 32, 32), 10, seed=0).modules()
-        if isinstance(m, nn.Conv2d)
-    ]
-    last = convolutions[-1]
-    expected = math.sqrt(2 / (last.in_channels * last.kernel_size[0] ** 2))
-    assert float(last.weight.detach().std()) == pytest.approx(expected, rel=0.03)
-    assert penalty("resnet20") == 1e-4
-    assert not penalty("cnn")
+def modules(name, kind):
+    return [m for m in network(name, (3, 32, 32), 10, seed=0).modules() if isinstance(m, kind)]
+
+
+@pytest.mark.parametrize("name", ["cnn", "cnn-paper"])
+def test_glorots_uniform_start(name):
+    for module in modules(name, nn.Conv2d | nn.Linear):
+        inside, outside = nn.init._calculate_fan_in_and_fan_out(module.weight)
+        limit = math.sqrt(6 / (inside + outside))
+        w = module.weight.detach()
+        assert 0.97 * limit < float(w.abs().max()) <= limit
+        assert float(w.std()) == pytest.approx(limit / math.sqrt(3), rel=0.06)
+        assert not module.bias.any()
+
+
+@pytest.mark.parametrize(("name", "longest"), [("resnet18", math.inf), ("resnet20", 2 / 0.8796)])
+def test_hes_normal_start(name, longest):
+    """Keras cuts its normal off at two standard deviations, and widens what is left."""
+    scaled = []
+    for module in modules(name, nn.Conv2d | nn.Linear):
+        expected = math.sqrt(2 / module.weight[0].numel())
+        scaled.append(module.weight.detach().flatten() / expected)
+        assert float(scaled[-1].std()) == pytest.approx(1.0, rel=0.12)
+        assert module.bias is None or not module.bias.any()
+    whole = torch.cat(scaled)
+    assert float(whole.std()) == pytest.approx(1.0, rel=0.005)
+    assert float(whole.abs().max()) < longest
+    assert float(whole.abs().max()) > 2.2
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "momentum", "eps"),
+    [
+        ("cnn", 4, 0.01, 1e-3),
+        ("cnn-paper", 2, 0.01, 1e-3),
+        ("resnet18", 20, 0.1, 1e-5),
+        ("resnet20", 19, 0.01, 1e-3),
+    ],
+)
+def test_batch_normalisation(name, layers, momentum, eps):
+    """What comes of Keras keeps 0.99 of its statistics; torch counts the other way round."""
+    norms = modules(name, nn.BatchNorm1d | nn.BatchNorm2d)
+    assert len(norms) == layers
+    assert {(norm.momentum, norm.eps) for norm in norms} == {(momentum, eps)}
+
+
+def kinds(name):
+    return [type(m).__name__ for m in network(name, (3, 32, 32), 10, seed=0)]
+
+
+def test_the_order_of_the_layers():
+    published = kinds("cnn")
+    twice = ["Conv2d", "ReLU", "BatchNorm2d"] * 2
+    assert published[:9] == [*twice, "MaxPool2d", "BatchNorm2d", "Dropout"]
+    assert published[9:] == ["Flatten", "Linear", "ReLU", "BatchNorm1d", "Dropout", "Linear"]
+    dense = {"BatchNorm1d", "BatchNorm2d"}
+    assert kinds("cnn-paper")[6:] == [k for k in published[6:] if k not in dense]
+    assert [m.rate for m in modules("cnn", Dropout)] == [0.25, 0.5]
+    convolutions = modules("cnn", nn.Conv2d)
+    assert {(c.out_channels, c.kernel_size, c.padding) for c in convolutions} == {
+        (32, (3, 3), "same")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    [("resnet18", {64: 5, 128: 5, 256: 5, 512: 5}), ("resnet20", {16: 7, 32: 7, 64: 7})],
+)
+def test_residual_networks_for_small_images(name, widths):
+    convolutions = modules(name, nn.Conv2d)
+    stem = convolutions[0]
+    assert (stem.kernel_size, stem.stride) == ((3, 3), (1, 1))
+    assert not modules(name, nn.MaxPool2d)
+    assert {k: sum(c.out_channels == k for c in convolutions) for k in widths} == widths
+    assert sum(c.stride == (2, 2) for c in convolutions) == 2 * (len(widths) - 1)
+
+
+def test_only_the_residual_network_of_the_published_code_is_penalised():
+    assert {name: penalty(name) for name in NETWORKS if penalty(name)} == {"resnet20": 1e-4}
 
 
 def test_dropout_keeps_the_mean_and_draws_from_its_generator():

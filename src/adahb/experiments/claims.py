@@ -15,7 +15,7 @@ from rich.console import Console
 
 from adahb import schedules
 from adahb.experiments import convex_claims, synthetic, theorems
-from adahb.experiments.convex import BUNDLED, Problem
+from adahb.experiments.convex import Problem, bundled
 from adahb.experiments.findings import Claim, Estimate, Finding, exact, geometric_mean, slope_at_end
 from adahb.experiments.rates import HORIZONS, HardRate, HingeRate
 from adahb.experiments.runs import Hinge, Method
@@ -160,9 +160,7 @@ def judge(
 
 def all_parts(problems: Sequence[Problem] | None = None) -> Sequence[Part]:
     """The convex claims; ``problems`` are those of figure 6, by default what scikit-learn has."""
-    if problems is None:
-        problems = [Problem(name, radius) for name, radius in BUNDLED.items()]
-    figure6 = convex_claims.parts(problems)
+    figure6 = convex_claims.parts(bundled() if problems is None else problems)
     return [
         AgainstPSG(),
         *_last_iterates(),

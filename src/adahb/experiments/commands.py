@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
@@ -23,8 +22,7 @@ from adahb.experiments import (
     report,
     synthetic,
 )
-from adahb.experiments.backends import OneDevice, Processes
-from adahb.experiments.findings import Claim
+from adahb.experiments.backends import Backend, OneDevice, Processes
 from adahb.experiments.store import Json, Store, environment, to_json, write_whole
 
 
@@ -52,14 +50,15 @@ def draw_convex(
     epochs: int | None,
     workers: int,
     console: Console,
+    backend: Backend | None = None,
 ) -> list[Path]:
     """Figure 6 as PNG and SVG, and its data as JSON."""
     import matplotlib  # noqa: F401 - missing, it is to be missed before the runs
 
     store = Store(folder / "runs")
     panels = [convex.contenders(p, repeats=repeats, epochs=epochs) for p in problems]
-    store.complete(convex.tuning(panels), workers=workers, console=console)
-    store.complete(convex.repeats(store, panels), workers=workers, console=console)
+    store.complete(convex.tuning(panels), workers=workers, console=console, backend=backend)
+    store.complete(convex.repeats(store, panels), workers=workers, console=console, backend=backend)
     data = convex.data(store, panels)
     figure = figures.figure6(data)
     contents = {kind: figures.render(figure, kind) for kind in ("png", "svg")}
@@ -73,11 +72,14 @@ def judge_claims(
     *,
     workers: int,
     console: Console,
-) -> tuple[list[Claim], list[Path]]:
-    """The convex claims, and their numbers as JSON."""
+) -> tuple[list[Json], list[Path]]:
+    """Every claim: the convex ones, also as JSON, and C5 to C7 as `train_deep` has left them."""
+    deep_claims = deep_results.kept_claims(folder)  # a damaged file is better met before the runs
     judged = claims.judge(Store(folder / "runs"), problems, workers=workers, console=console)
-    content = to_json({"claims": [_plain(c) for c in judged], "environment": environment()}, 1)
-    return judged, _write(folder, {report.CLAIMS: content.encode()})
+    convex_claims = [claim.plain() for claim in judged]
+    content = to_json({"claims": convex_claims, "environment": environment()}, 1)
+    paths = _write(folder, {report.CLAIMS: content.encode()})
+    return sorted([*convex_claims, *deep_claims], key=lambda claim: str(claim["id"][:2])), paths
 
 
 def train_digits(
@@ -118,13 +120,18 @@ def train_deep(
     in_flight: int,
     budget: float | None,
     console: Console,
+    backend: Backend | None = None,
 ) -> tuple[Json | None, list[Path]]:
-    """Figures 1 to 4 as PNG and SVG, with tables and claims as JSON; None if time ran out."""
+    """Figures 1 to 4 as PNG and SVG, with tables and claims as JSON; None if time ran out.
+
+    ``backend`` is by default what the device asks for: processes, or one that several runs share.
+    """
     import matplotlib  # noqa: F401 - missing, it is to be missed before the runs
 
     store, best = Store(folder / "runs"), deep.Best()
-    on_gpu = cells[0].device != "cpu"
-    backend = OneDevice(in_flight) if on_gpu else Processes(in_flight)
+    if backend is None:
+        on_gpu = cells[0].device != "cpu"
+        backend = OneDevice(in_flight) if on_gpu else Processes(in_flight)
     deadline = math.inf if budget is None else time.monotonic() + budget
     for stage in deep.stages(cells, store, whole=whole):
         complete = store.complete(
@@ -138,7 +145,7 @@ def train_deep(
         if not complete:
             return None, []
     data = deep_results.data(cells, store)
-    data["claims"] = [_plain(claim) for claim in deep_results.claims(cells, store)]
+    data["claims"] = [claim.plain() for claim in deep_results.claims(cells, store)]
     contents = {f"deep-{preset}.json": to_json(data).encode()}
     for number, protocol in product(figures.DEEP, deep.PROTOCOLS):
         if figures.deep_panels(data, number):
@@ -147,14 +154,6 @@ def train_deep(
                 name = f"deep-{preset}-figure{number}-{protocol}.{kind}"
                 contents[name] = figures.render(figure, kind)
     return data, _write(folder, contents)
-
-
-def _plain(claim: Claim) -> Json:
-    findings = [
-        {**asdict(finding), "range": finding.range, "verdict": finding.verdict}
-        for finding in claim.findings
-    ]
-    return {**asdict(claim), "verdict": claim.verdict, "findings": findings}
 
 
 def _write(folder: Path, contents: dict[str, bytes]) -> list[Path]:

@@ -112,8 +112,13 @@ def available(
             found.append(Problem(name, radius, home))
     if not found:
         say("no data set of the paper can be had: running on those that scikit-learn carries")
-        found = [Problem(name, radius) for name, radius in BUNDLED.items()]
+        found = bundled()
     return found
+
+
+def bundled() -> list[Problem]:
+    """The problems that need neither a folder nor a network connection."""
+    return [Problem(name, radius) for name, radius in BUNDLED.items()]
 
 
 def recorded(epochs: int) -> list[float]:

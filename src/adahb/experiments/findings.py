@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 Vector = NDArray[np.float64]
-Verdict = Literal["supported", "not supported", "undecided"]
+Verdict = Literal["supported", "not supported", "undecided", "not measured"]
 STAND_IN = "scikit-learn's digits stand in for the paper's data."
 """The remark of a claim that was judged without the paper's data."""
 
@@ -72,10 +72,20 @@ class Claim:
     @property
     def verdict(self) -> Verdict:
         """Supported if every finding is, not supported if any is not."""
+        if not self.findings:
+            return "not measured"
         verdicts = {finding.verdict for finding in self.findings} - {None}
         if "not supported" in verdicts:
             return "not supported"
         return "supported" if verdicts == {"supported"} else "undecided"
+
+    def plain(self) -> dict[str, Any]:
+        """The claim as plain data, with what follows from its numbers."""
+        findings = [
+            {**asdict(finding), "range": finding.range, "verdict": finding.verdict}
+            for finding in self.findings
+        ]
+        return {**asdict(self), "verdict": self.verdict, "findings": findings}
 
 
 def exact(value: float) -> Estimate:

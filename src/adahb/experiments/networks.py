@@ -2,12 +2,14 @@
 
 ``cnn`` is the published code: two convolutions, pooling and a dense layer, each followed by batch
 normalisation.  ``cnn-paper`` is the sentence of the paper: normalisation after the convolutions
-only.  ``resnet18`` has a 3 × 3 stem and no first pooling, for small images; ``resnet20`` is the
-narrow residual network that the published code runs under the other's name.
+only; the weight decay that it mentions without a number is left out.  ``resnet18`` has a 3 × 3 stem
+and no first pooling, for small images; ``resnet20`` is the narrow residual network that the
+published code runs under the other's name, down to Keras' biases and truncated normals.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +22,8 @@ from adahb import _checks as check
 
 _KERAS: dict[str, Any] = {"momentum": 0.01, "eps": 1e-3}
 """Keras keeps 0.99 of the old statistics, torch says how much of the new enters."""
+_TRUNCATED = 0.87962566103423978
+"""The standard deviation of a standard normal cut off at twice its own."""
 
 Shape = tuple[int, int, int]
 
@@ -57,7 +61,9 @@ def network(
     start = Generator().manual_seed(seed)
     for module in made.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            _initialise(module, glorot=name.startswith("cnn"), generator=start)
+            _STARTS[name](module.weight, start)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
     return made
 
 
@@ -66,13 +72,18 @@ def penalty(name: str) -> float:
     return 1e-4 if name == "resnet20" else 0.0
 
 
-def _initialise(module: nn.Conv2d | nn.Linear, *, glorot: bool, generator: Generator) -> None:
-    if glorot:
-        nn.init.xavier_uniform_(module.weight, generator=generator)
-    else:
-        nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=generator)
-    if module.bias is not None:
-        nn.init.zeros_(module.bias)
+def _glorot(weight: Tensor, generator: Generator) -> None:
+    nn.init.xavier_uniform_(weight, generator=generator)
+
+
+def _he(weight: Tensor, generator: Generator) -> None:
+    nn.init.kaiming_normal_(weight, nonlinearity="relu", generator=generator)
+
+
+def _he_of_keras(weight: Tensor, generator: Generator) -> None:
+    """The same spread, from a normal that is cut off."""
+    std = math.sqrt(2 / weight[0].numel()) / _TRUNCATED
+    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
 
 
 def _cnn(shape: Shape, classes: int, generator: Generator) -> nn.Module:
@@ -115,18 +126,19 @@ def _flat(shape: Shape) -> int:
 
 
 class Block(nn.Module):
-    """Two normalised convolutions beside a shortcut."""
+    """Two normalised convolutions beside a shortcut; Keras' has biases and a bare shortcut."""
 
-    def __init__(self, before: int, channels: int, stride: int, *, normalised: bool) -> None:
+    def __init__(self, before: int, channels: int, stride: int, *, keras: bool) -> None:
         super().__init__()
-        self.first = nn.Conv2d(before, channels, 3, stride, padding=1, bias=False)
-        self.first_norm = nn.BatchNorm2d(channels)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.second_norm = nn.BatchNorm2d(channels)
+        norm = _KERAS if keras else {}
+        self.first = nn.Conv2d(before, channels, 3, stride, padding=1, bias=keras)
+        self.first_norm = nn.BatchNorm2d(channels, **norm)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=keras)
+        self.second_norm = nn.BatchNorm2d(channels, **norm)
         self.shortcut = nn.Sequential()
         if stride > 1 or before != channels:
-            self.shortcut.append(nn.Conv2d(before, channels, 1, stride, bias=not normalised))
-            if normalised:
+            self.shortcut.append(nn.Conv2d(before, channels, 1, stride, bias=keras))
+            if not keras:
                 self.shortcut.append(nn.BatchNorm2d(channels))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -137,32 +149,35 @@ class Block(nn.Module):
 
 
 def _residual(
-    shape: Shape, classes: int, widths: tuple[int, ...], blocks: int, *, normalised: bool
+    shape: Shape, classes: int, widths: tuple[int, ...], blocks: int, *, keras: bool
 ) -> nn.Module:
     """A 3 × 3 stem and stages of blocks, each after the first at half the resolution."""
     layers: list[nn.Module] = [
-        nn.Conv2d(shape[0], widths[0], 3, padding=1, bias=False),
-        nn.BatchNorm2d(widths[0]),
+        nn.Conv2d(shape[0], widths[0], 3, padding=1, bias=keras),
+        nn.BatchNorm2d(widths[0], **(_KERAS if keras else {})),
         nn.ReLU(),
     ]
     before = widths[0]
     for stage, channels in enumerate(widths):
         for k in range(blocks):
             stride = 2 if stage and not k else 1
-            layers.append(Block(before, channels, stride, normalised=normalised))
+            layers.append(Block(before, channels, stride, keras=keras))
             before = channels
     head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes)
     return nn.Sequential(*layers, *head)
 
 
 def _resnet18(shape: Shape, classes: int, _: Generator) -> nn.Module:
-    return _residual(shape, classes, (64, 128, 256, 512), 2, normalised=True)
+    return _residual(shape, classes, (64, 128, 256, 512), 2, keras=False)
 
 
 def _resnet20(shape: Shape, classes: int, _: Generator) -> nn.Module:
-    return _residual(shape, classes, (16, 32, 64), 3, normalised=False)
+    return _residual(shape, classes, (16, 32, 64), 3, keras=True)
 
 
 NETWORKS: Mapping[str, Callable[[Shape, int, Generator], nn.Module]] = MappingProxyType(
     {"cnn": _cnn, "cnn-paper": _cnn_paper, "resnet18": _resnet18, "resnet20": _resnet20}
+)
+_STARTS: Mapping[str, Callable[[Tensor, Generator], None]] = MappingProxyType(
+    {"cnn": _glorot, "cnn-paper": _glorot, "resnet18": _he, "resnet20": _he_of_keras}
 )

@@ -3,22 +3,26 @@
 import hashlib
 import json
 import math
-import os
 import platform
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import adahb
 from adahb.experiments.backends import Backend, Processes
+from adahb.experiments.files import Lease, remove_leftovers
+from adahb.experiments.files import write_whole as write_whole
+from adahb.experiments.progress import Board, News
 
 Json = Any
+
+_GLANCE = 1.0
+"""Seconds between two looks for what others have done."""
 
 
 class Job(Protocol):
@@ -51,16 +55,9 @@ class Store:
 
     def result(self, job: Job) -> Json:
         """Return the stored result, computing it first if it is not there."""
-        path = self.path(job)
-        if not path.exists():
+        if not self.has(job):
             self._keep(job, job.compute())
-        kept = read_json(path)
-        if not isinstance(kept, dict) or "result" not in kept or kept.get("id") != _digest(job):
-            raise ValueError(
-                f"{path} does not hold the run that its name says; delete it and run the command "
-                "again"
-            )
-        return kept["result"]
+        return self._read(job)
 
     def has(self, job: Job) -> bool:
         """Tell whether the job's result is there."""
@@ -74,65 +71,91 @@ class Store:
         console: Console,
         backend: Backend | None = None,
         deadline: float = math.inf,
-        news: Callable[[Job, Json], str] | None = None,
+        news: News | None = None,
     ) -> bool:
         """Compute what is missing of ``jobs``, with a progress bar; tell whether nothing is.
 
         ``backend`` says where, by default in ``workers`` processes.  After ``deadline``, a time of
         :func:`time.monotonic`, no job is begun any more.  What ``news`` makes of the latest result
-        is shown beside the bar.
+        is shown beside the bar.  Who else completes the same folder at the same time does the
+        jobs that this one does not.
         """
-        missing = {self.path(job): job for job in jobs if not self.has(job)}
+        missing: dict[Path, Job] = {}
+        for job in jobs:
+            if self.has(job):
+                self._read(job)  # a damaged file is better named now than after the runs
+            else:
+                missing[self.path(job)] = job
+        remove_leftovers(self.folder)
         if not missing:
             return True
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[news]}"),
-        )
-        waiting = (job for job in missing.values() if time.monotonic() < deadline)
-        begun, done = time.monotonic(), 0
+        total = len(missing)
         try:
-            with Progress(*columns, console=console, transient=True) as progress:
-                bar = progress.add_task("runs", total=len(missing), rate="", news="")
-                for job, result in (backend or Processes(workers)).results(waiting):
-                    self._keep(job, result)
-                    done += 1
-                    rate = f"{60 * done / (time.monotonic() - begun):.3g} a minute"
-                    word = "" if news is None else news(job, result)
-                    progress.update(bar, advance=1, description=job.name, rate=rate, news=word)
+            with Board(total, console, news) as board:
+                while True:
+                    self._compute(missing, backend or Processes(workers), deadline, board)
+                    _strike_done(missing, board)
+                    if not missing or time.monotonic() >= deadline:
+                        break
+                    board.waiting()
+                    time.sleep(_GLANCE)
         except KeyboardInterrupt:
-            done = sum(path.exists() for path in missing)
+            done = sum(path.exists() for path in missing) + total - len(missing)
             raise Interrupted(
-                f"interrupted with {done} of {len(missing)} runs done, which are kept; the same "
+                f"interrupted with {done} of {total} runs done, which are kept; the same "
                 "command goes on from there"
             ) from None
-        return done == len(missing)
+        return not missing
+
+    def _compute(
+        self, missing: dict[Path, Job], backend: Backend, deadline: float, board: Board
+    ) -> None:
+        """Compute those of the missing results that nobody else is computing."""
+        leases: dict[Path, Lease] = {}
+
+        def free() -> Iterator[Job]:
+            for path, job in list(missing.items()):
+                if time.monotonic() >= deadline:
+                    return
+                lease = Lease.of(path)
+                if lease is None:
+                    continue
+                leases[path] = lease
+                if path.exists():
+                    leases.pop(path).release()
+                else:
+                    yield job
+
+        try:
+            with closing(backend.results(free())) as results:
+                for job, result in results:
+                    self._keep(job, result)
+                    path = self.path(job)
+                    leases.pop(path).release()
+                    del missing[path]
+                    board.done(job, result)
+        finally:
+            for lease in leases.values():
+                lease.release()
 
     def _keep(self, job: Job, result: Json) -> None:
-        record = {"id": _digest(job), "spec": job.spec(), "result": result}
+        kept = _finite(result)
+        record = {"id": _digest(job), "spec": job.spec(), "sum": _sum(kept), "result": kept}
         write_whole(self.path(job), to_json(record))
 
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file such that whoever looks finds the old one or all of the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.chmod(0o644)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    def _read(self, job: Job) -> Json:
+        path = self.path(job)
+        kept = read_json(path)
+        if not isinstance(kept, dict) or "result" not in kept or kept.get("id") != _digest(job):
+            raise ValueError(
+                f"{path} does not hold the run that its name says; delete it and run the command "
+                "again"
+            )
+        if "sum" in kept and kept["sum"] != _sum(kept["result"]):
+            raise ValueError(
+                f"{path} is not as it was written; delete it and run the command again"
+            )
+        return kept["result"]
 
 
 def to_json(value: Json, indent: int | None = None) -> str:
@@ -158,8 +181,21 @@ def environment() -> dict[str, str]:
     return {"adahb": adahb.__version__, **python, **found}
 
 
+def _strike_done(missing: dict[Path, Job], board: Board) -> None:
+    """Strike what others have done meanwhile."""
+    done = [path for path in missing if path.exists()]
+    for path in done:
+        del missing[path]
+    board.done_elsewhere(len(done))
+
+
 def _digest(job: Job) -> str:
-    whole = json.dumps({"version": adahb.__version__, **job.spec()}, sort_keys=True)
+    return _sum({"version": adahb.__version__, **job.spec()})
+
+
+def _sum(content: Json) -> str:
+    """Twelve digits that another content does not have."""
+    whole = json.dumps(content, sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:12]
 
 
