@@ -45,7 +45,7 @@ def check_values(group: Group) -> None:
             check.choice(name, group[name], choices)
     for name, narrower in _OPTIONAL.items():
         if group[name] is not None:
-            check.choice(name, group[name], choices)
+            check.choice(name, group[name], narrower)
     for name in _SWITCHES:
         _check_among(name, group[name], (True, False))
     for name in ("foreach", "fused"):

@@ -242,7 +242,8 @@ def _middle(low: Array, high: Array, xp: Namespace) -> Array:
 
 def _norms(pull: Array, h: Array, t: Array, xp: Namespace) -> tuple[Array, Array]:
     """Return the group norms for the multiplier t, and minus the derivative of their sum."""
-    norms = secular(pull, t + xp.zeros_like(h), h, xp.zeros_like(pull[:, :1]), xp)
+    start = xp.zeros((pull.shape[0], 1), dtype=pull.dtype, device=pull.device)
+    norms = secular(pull, t + xp.zeros_like(h), h, start, xp)
     terms = h * norms + t
     squares = (pull / terms) ** 2 / terms
     across = xp.sum(squares * h, axis=-1, keepdims=True)

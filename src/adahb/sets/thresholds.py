@@ -90,7 +90,7 @@ def _level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> tu
         mass, slope = row_sums(masses, xp)
         level = (mass - target) / xp.where(slope > 0, slope, 1.0)
         active = u > level * q
-        if climbs and not bool(xp.any(level > before)):
+        if climbs and not bool((level > before).any()):
             break
     return level, active
 
@@ -165,7 +165,7 @@ def secular(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Array:
     t = start
     for _ in range(_MOST_STEPS):
         risen = _rise(b, p, q, t, xp)
-        if not bool(xp.any(risen > t * (1 + 1e-15))):
+        if not bool((risen > t * (1 + 1e-15)).any()):
             return risen
         t = risen
     return t
