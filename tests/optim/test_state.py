@@ -161,6 +161,16 @@ def test_clocks_that_agree_are_one_again_after_loading():
     assert len({id(state["clock"]) for state in optimizer.state.values()}) == 1
 
 
+def test_groups_keep_clocks_of_their_own_after_loading():
+    params = parameters()
+    groups = [{"params": [p], "lr": 0.1 * (1 + k)} for k, p in enumerate(params)]
+    optimizer = AdaHB(copy.copy(groups))
+    take(optimizer, params, range(3))
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    take(optimizer, params, range(3, 5))
+    assert [int(optimizer.state[p]["clock"]) for p in params] == [5] * len(params)
+
+
 def test_hooks_around_states():
     params = parameters()
     optimizer = AdaHB(params)

@@ -125,7 +125,8 @@ def restored(
 ) -> Group:
     """A copy of a saved state for ``p``, bit for bit in the dtypes in which it was saved.
 
-    Clocks that agree become one tensor again: parameters that share one are stepped together.
+    Clocks of a group that agree become one tensor again: parameters that share one are stepped
+    together, and those of another group at another time.
     Low digits that were saved for a parameter of another dtype are left out, or start at zero.
     """
     own: Group = {k: sharding.laid_out_like(p, v) for k, v in state.items() if k != CLOCK}
@@ -134,6 +135,7 @@ def restored(
     elif LOW not in own:
         own[LOW] = torch.zeros_like(p, dtype=torch.int16, requires_grad=False)
     device, steps = clock_device(p, group), int(state[CLOCK])
-    if (device, steps) not in clocks:
-        clocks[device, steps] = torch.tensor(steps, dtype=torch.int64, device=device)
-    return {CLOCK: clocks[device, steps], **own}
+    key = id(group), device, steps
+    if key not in clocks:
+        clocks[key] = torch.tensor(steps, dtype=torch.int64, device=device)
+    return {CLOCK: clocks[key], **own}
