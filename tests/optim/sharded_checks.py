@@ -265,8 +265,9 @@ def only_few_numbers_travel(folder):
     for constraint, most in (small | rows | {sets.L2Ball(0.1, dim=1): 0}).items():
         w = nn.Parameter(spread(start, line(), [Shard(0)]))
         optimizer = quietly(AdaHB, [w], constraint=constraint)
-        for step in range(2):
-            w.grad = torch.ones_like(w)
+        w.grad = torch.ones_like(w)
+        optimizer.step()  # the first one looks whether w starts inside
+        for _ in range(2):
             with pytest.MonkeyPatch.context() as patch, CommDebugMode() as messages:
                 patch.setattr("adahb.sets.sharded.dist", _Watched(watched))
                 optimizer.step()
@@ -335,6 +336,27 @@ def every_method_every_row_and_every_average(folder):
         with optimizer.averaged_parameters(), single.averaged_parameters():
             same_weights(model, other)
         same_weights(model, other)
+
+
+@on(2)
+def what_is_evaluated_is_the_average_and_then_training_goes_on(folder):
+    """FSDP keeps what it has gathered for the root, so it must be told when weights change."""
+    model = fully_sharded(network(), line())
+    optimizer = optimizer_of(model, constraint=sets.L2Ball(0.9), momentum=0.9)
+    train(model, optimizer, parts(line()), 10)
+    x, _ = batch()
+    with torch.no_grad():
+        before = model(x)
+        model.reshard()
+        with optimizer.averaged_parameters():
+            average = network()
+            for p, q in zip(average.parameters(), model.parameters(), strict=True):
+                p.copy_(whole(q))
+            averaged = model(x)
+            close(averaged, average(x))
+            assert not torch.allclose(averaged, before)
+            model.reshard()
+        close(model(x), before, 0.0)
 
 
 @on(4)
