@@ -230,6 +230,12 @@ def what_needs_an_axis_whole_is_refused_by_name(folder):
         AdaHB([matrix], state_dtype="int8")
     with pytest.raises(ValueError, match="differentiable=True must go without"):
         AdaHB([matrix], differentiable=True)
+    optimizer = AdaHB([matrix])
+    matrix.grad = torch.ones_like(matrix)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.compiler.is_compiling", lambda: True)
+        with pytest.raises(RuntimeError, match="must be given the step of plain parameters"):
+            optimizer.step()
     replicated = nn.Parameter(spread(torch.ones(4, 2), line(), [Replicate()]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

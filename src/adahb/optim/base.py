@@ -46,6 +46,9 @@ class HeavyBall(Optimizer):
     _plans: Mapping[int, Plan] = MappingProxyType({})
     """By the identity of its group, the plan of a group whose parameters all had gradients."""
 
+    _on_mesh = False
+    """Whether any parameter is a DTensor."""
+
     @staticmethod
     def _schedule(group: Group) -> Schedule:  # noqa: ARG004
         """The schedule of a group's options with α = 1; the learning rate multiplies it later."""
@@ -66,6 +69,7 @@ class HeavyBall(Optimizer):
         except BaseException:
             self.param_groups.pop()
             raise
+        self._on_mesh = self._on_mesh or any(map(sharding.is_dtensor, group["params"]))
         if group["constraint"] is not None:
             for p in group["params"]:
                 allowed.start_inside(p, group["constraint"])
@@ -143,6 +147,11 @@ class HeavyBall(Optimizer):
         return plan
 
     def _new_plan(self, group: Group) -> Plan:
+        if self._on_mesh and torch.compiler.is_compiling():
+            raise RuntimeError(
+                "torch.compile must be given the step of plain parameters, got DTensors: compile "
+                "the model and leave the step out"
+            )
         every = Batch()
         clocks: list[Tensor] = []
         clock_of: list[int] = []
