@@ -98,6 +98,16 @@ def test_recipes_train(output, name):
     assert float(after) < level < 1 < float(before)
 
 
+def test_fsdp(output):
+    lines = output("fsdp").splitlines()
+    assert lines[0].startswith("2 processes, each with 1600 of 3200")
+    half, _, final, _ = numbers(lines[1])
+    assert final < half < 1
+    cost, allowed, zeros = numbers(lines[2])
+    assert cost == pytest.approx(allowed, rel=1e-4)
+    assert zeros > 50
+
+
 def test_the_gallery_shows_every_example():
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     for path in EXAMPLES:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from itertools import repeat
 from operator import is_
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adahb.optim import dispatch, narrow, scaling
+from adahb.optim import dispatch, narrow, scaling, sharding
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
 from adahb.optim.kernels import graphs
@@ -22,6 +22,9 @@ from adahb.optim.options import Group
 from adahb.optim.plan import Plan, parted
 from adahb.optim.update import STATES, Batch, Numbers, Recipe
 from adahb.schedules import PSG, Adaptive, HBConstant, Schedule
+
+if TYPE_CHECKING:
+    from adahb.sets.sharded import ShardedSet
 
 Form = Literal["averaging", "paper"]
 Projection = Literal["metric", "euclidean"]
@@ -43,6 +46,9 @@ class HeavyBall(Optimizer):
     _plans: Mapping[int, Plan] = MappingProxyType({})
     """By the identity of its group, the plan of a group whose parameters all had gradients."""
 
+    _on_mesh = False
+    """Whether any parameter is a DTensor."""
+
     @staticmethod
     def _schedule(group: Group) -> Schedule:  # noqa: ARG004
         """The schedule of a group's options with α = 1; the learning rate multiplies it later."""
@@ -63,6 +69,7 @@ class HeavyBall(Optimizer):
         except BaseException:
             self.param_groups.pop()
             raise
+        self._on_mesh = self._on_mesh or any(map(sharding.is_dtensor, group["params"]))
         if group["constraint"] is not None:
             for p in group["params"]:
                 allowed.start_inside(p, group["constraint"])
@@ -95,9 +102,9 @@ class HeavyBall(Optimizer):
         if (on_device and isinstance(lr, Tensor)) or lr > 0:
             tick = self._tick_on_device if on_device else self._tick
             ready = [tick(plan, place, lr) for place in range(len(plan.clocks))]
-            for batch, which in plan.batches:
+            for batch, recipe, which in plan.batches:
                 at = ready[which]
-                dispatch.kernel(group, batch, at)(batch, at, plan.recipe)
+                dispatch.kernel(group, batch, at)(batch, at, recipe)
         plan.drop_gradients()
 
     def _tick(self, plan: Plan, place: int, lr: float | Tensor) -> Numbers:
@@ -136,18 +143,27 @@ class HeavyBall(Optimizer):
         grads = [p.grad for p in plan.params]
         if any(map(is_, grads, repeat(None))):
             return None
-        plan.take(grads)
+        plan.take(list(map(sharding.gradient, plan.params)) if plan.on_mesh else grads)
         return plan
 
     def _new_plan(self, group: Group) -> Plan:
+        if self._on_mesh and torch.compiler.is_compiling():
+            raise RuntimeError(
+                "torch.compile must be given the step of plain parameters, got DTensors: compile "
+                "the model and leave the step out"
+            )
         every = Batch()
         clocks: list[Tensor] = []
         clock_of: list[int] = []
         batch_of: list[int] = []
         states = [getattr(every, name) for name in STATES]
-        self._init_group(group, every.params, every.grads, clocks, clock_of, batch_of, *states)
-        batches, members = parted(every, clock_of, batch_of)
-        plan = Plan(self._schedule(group), self._recipe(group), clocks, batches, members)
+        sets: list[ShardedSet | None] = []
+        self._init_group(
+            group, every.params, every.grads, clocks, clock_of, batch_of, sets, *states
+        )
+        recipe = self._recipe(group)
+        batches, members = parted(every, recipe, clock_of, batch_of, sets)
+        plan = Plan(self._schedule(group), recipe, clocks, batches, members)
         if not torch.compiler.is_compiling():
             others = {key: other for key, other in self._plans.items() if key != id(group)}
             self._plans = others
@@ -180,23 +196,28 @@ class HeavyBall(Optimizer):
         clocks: list[Tensor],
         clock_of: list[int],
         batch_of: list[int],
+        sets: list[ShardedSet | None],
         *states: list[Tensor | None],
     ) -> None:
         """Fill the lists with what has a gradient, creating states; clocks without repetition.
 
         ``states`` are the columns of `update.STATES`, with None for what is not kept.  ``clock_of``
-        and ``batch_of`` number each parameter's clock and batch.  torch.compile runs a method of
-        this name while it traces, and can follow flat lists only: that is how a compiled step finds
-        its state in place, however often it is called.
+        and ``batch_of`` number each parameter's clock and batch; ``sets`` hold the constraint where
+        a parameter is sharded, and all tensors are what this rank holds of them.  torch.compile
+        runs a method of this name while it traces, and can follow flat lists only: that is how a
+        compiled step finds its state in place, however often it is called.
         """
         allowed.check_cycled_momentum(group, self.defaults.get("momentum"))
-        recipe = self._recipe(group)
-        if recipe.constraint is not None:
-            graphs.prepare(recipe.constraint, group["params"])
+        recipe, constraint = self._recipe(group), group["constraint"]
+        if constraint is not None:
+            plain = [p for p in group["params"] if not sharding.is_dtensor(p)]
+            graphs.prepare(constraint, plain)
+        alike = sharding.projects_alone(constraint)
+        over_mesh: dict[Any, ShardedSet | None] = {None: None}
         fresh: dict[torch.device, Tensor] = {}
         waiting: set[int] = set()
         places: dict[int, int] = {}
-        batches: dict[tuple[int, torch.device, torch.dtype], int] = {}
+        batches: dict[tuple[int, torch.device, torch.dtype, Any], int] = {}
         for p in group["params"]:
             if p.grad is None:
                 if p in self.state:
@@ -204,8 +225,8 @@ class HeavyBall(Optimizer):
                 continue
             state = self.state[p]
             if not state:
-                if recipe.constraint is not None and not recipe.extrapolates:
-                    allowed.start_inside(p, recipe.constraint)
+                if constraint is not None and not recipe.extrapolates:
+                    allowed.start_inside(p, constraint)
                 device = scaling.clock_device(self, p, group)
                 if device not in fresh:
                     fresh[device] = torch.zeros((), dtype=torch.int64, device=device)
@@ -224,17 +245,22 @@ class HeavyBall(Optimizer):
             if place == len(clocks):
                 clocks.append(clock)
             clock_of.append(place)
-            batch_of.append(batches.setdefault((place, p.device, p.dtype), len(batches)))
-            params.append(p)
-            grads.append(p.grad)
+            layout = None if alike else sharding.layout(p)
+            if layout not in over_mesh:
+                over_mesh[layout] = sharding.set_over_mesh(constraint, p)
+            batch_of.append(batches.setdefault((place, p.device, p.dtype, layout), len(batches)))
+            sets.append(over_mesh[layout])
+            params.append(sharding.here(p))
+            grads.append(sharding.gradient(p))
             for column, tensor in zip(states, found, strict=True):
-                column.append(tensor)
+                column.append(None if tensor is None else sharding.here(tensor))
         for place, clock in enumerate(clocks):
             if id(clock) in waiting:
                 clocks[place] = clock.clone()
                 self._partings += 1
         if waiting:
-            for p, place in zip(params, clock_of, strict=True):
+            stepping = [p for p in group["params"] if p.grad is not None]
+            for p, place in zip(stepping, clock_of, strict=True):
                 self.state[p][kept.CLOCK] = clocks[place]
 
     # ---------------------------------------------------------------- the guaranteed output

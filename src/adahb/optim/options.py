@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from adahb import _checks as check
+from adahb.optim import narrow, sharding
 from adahb.sets import ConvexSet, NuclearBall
 
 Group = dict[str, Any]
@@ -53,9 +54,9 @@ def check_values(group: Group) -> None:
     for name, choices in _CHOICES.items():
         if name in group:
             check.choice(name, group[name], choices)
-    for name, narrow in _OPTIONAL.items():
+    for name, narrower in _OPTIONAL.items():
         if group[name] is not None:
-            check.choice(name, group[name], narrow)
+            check.choice(name, group[name], narrower)
     for name in _SWITCHES:
         _check_among(name, group[name], (True, False))
     for name in ("foreach", "fused"):
@@ -64,6 +65,8 @@ def check_values(group: Group) -> None:
         raise ValueError("foreach and fused must not both be True")
     if group["differentiable"] and (group["foreach"] or group["fused"]):
         raise ValueError("differentiable=True must go without foreach=True and fused=True")
+    if group["differentiable"] and any(map(sharding.is_dtensor, group["params"])):
+        raise ValueError("differentiable=True must go without parameters that are DTensors")
     _check_narrow(group)
     if group.get("momentum") is not None:
         check.number("momentum", group["momentum"], at_least=0, below=1)
@@ -72,7 +75,7 @@ def check_values(group: Group) -> None:
 
 
 def _check_narrow(group: Group) -> None:
-    """Refuse to round where derivatives or complex numbers are asked for."""
+    """Refuse to round beside derivatives, complex numbers and, in blocks, over a mesh."""
     state_dtype, rounding = group["state_dtype"], group["rounding"]
     if group["differentiable"] and (state_dtype or rounding in ("compensated", "stochastic")):
         raise ValueError(
@@ -82,6 +85,11 @@ def _check_narrow(group: Group) -> None:
     for p in group["params"]:
         if state_dtype and torch.is_complex(p):
             raise TypeError(f"state_dtype={state_dtype!r} needs real parameters, got {p.dtype}")
+        if state_dtype == "int8" and sharding.is_dtensor(p):
+            raise ValueError(
+                "state_dtype must be None or 'bf16' for DTensors, whose shards would cut blocks "
+                f"of {narrow.BLOCK} numbers, got 'int8'"
+            )
 
 
 def check_constraint(group: Group) -> None:
@@ -97,6 +105,7 @@ def check_constraint(group: Group) -> None:
             "projection in a metric has no closed form, got 'metric'"
         )
     for p in group["params"]:
+        sharding.set_over_mesh(constraint, p)
         if torch.is_complex(p):
             raise TypeError(f"constraint={constraint!r} needs real parameters, got {p.dtype}")
         try:
@@ -111,13 +120,14 @@ def check_constraint(group: Group) -> None:
 def start_inside(p: Tensor, constraint: ConvexSet) -> None:
     """Project a parameter that starts outside, and say so; the guarantees are about points of Q."""
     with torch.no_grad():
-        if not constraint.contains(p):
+        allowed, part = sharding.set_over_mesh(constraint, p) or constraint, sharding.here(p)
+        if not allowed.contains(part):
             warnings.warn(
                 f"a parameter of shape {tuple(p.shape)} starts outside of {constraint!r}: it is "
                 "projected",
                 stacklevel=5,
             )
-            p.copy_(constraint.project(p))
+            part.copy_(allowed.project(part))
 
 
 def check_cycled_momentum(group: Group, declared: float | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,13 @@ from torch import Tensor
 
 from adahb.optim.numbers import numbers
 from adahb.optim.options import Group
+from adahb.optim.sharding import here, is_dtensor
 from adahb.optim.update import STATES, Batch, Numbers, Recipe
 from adahb.schedules import Schedule
 
 if TYPE_CHECKING:
     from adahb.optim.base import HeavyBall
+    from adahb.sets.sharded import ShardedSet
 
 _layout: Callable[[Tensor], torch.layout] = attrgetter("layout")
 
@@ -29,11 +31,14 @@ class Plan:
     schedule: Schedule
     recipe: Recipe
     clocks: list[Tensor]
-    batches: list[tuple[Batch, int]]
-    """Each with the number of its clock."""
+    batches: list[tuple[Batch, Recipe, int]]
+    """Each with its recipe, in which the constraint may be one over a mesh, and its clock."""
     members: list[list[int]]
     """The numbers of each batch's parameters in the group."""
     params: list[Tensor] = field(default_factory=list)
+    on_mesh: bool = False
+    """Whether any of the parameters is a DTensor."""
+    _parts: list[Tensor] = field(default_factory=list)
     _group: Group | None = None
     _options: Callable[[Group], tuple[Any, ...]] = field(default=lambda _: ())
     """Takes from a group all options but the learning rate, which may change at every step."""
@@ -47,6 +52,8 @@ class Plan:
     def remember(self, group: Group, optimizer: HeavyBall) -> None:
         """Note all that the plan rests on; every parameter of the group has a gradient."""
         self.params = list(group["params"])
+        self.on_mesh = any(map(is_dtensor, self.params))
+        self._parts = list(map(here, self.params)) if self.on_mesh else []
         self._group, self._options = group, itemgetter(*set(optimizer.defaults) - {"lr"})
         self._chosen = self._options(group)
         self._states = [optimizer.state[p] for p in self.params]
@@ -61,6 +68,7 @@ class Plan:
             and self._chosen == self._options(group)
             and len(self.params) == len(group["params"])
             and all(map(is_, self.params, group["params"]))
+            and all(map(is_, self._parts, map(here, self.params)))
             and sum(map(len, self._states)) == len(self._held)
             and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._held))
         )
@@ -69,12 +77,12 @@ class Plan:
         """Put the gradients of this step into the batches."""
         if {*map(_layout, grads)} != {torch.strided}:
             grads = [_dense(grad) for grad in grads]
-        for (batch, _), chosen in zip(self.batches, self.members, strict=True):
+        for (batch, _, _), chosen in zip(self.batches, self.members, strict=True):
             batch.grads = grads if len(chosen) == len(grads) else [grads[i] for i in chosen]
 
     def drop_gradients(self) -> None:
         """Let go of the gradients, whose memory the next backward pass may need."""
-        for batch, _ in self.batches:
+        for batch, _, _ in self.batches:
             batch.grads = []
 
     def numbers(self, place: int, lr: float, step: int) -> Numbers:
@@ -88,9 +96,13 @@ class Plan:
 
 
 def parted(
-    every: Batch, clock_of: list[int], batch_of: list[int]
-) -> tuple[list[tuple[Batch, int]], list[list[int]]]:
-    """Batches, each with the number of its clock, and the parameters that each consists of."""
+    every: Batch,
+    recipe: Recipe,
+    clock_of: list[int],
+    batch_of: list[int],
+    sets: list[ShardedSet | None],
+) -> tuple[list[tuple[Batch, Recipe, int]], list[list[int]]]:
+    """The batches of a plan, and the parameters that each consists of."""
     every.grads = [_dense(grad) for grad in every.grads]
     if not batch_of:
         return [], []
@@ -102,7 +114,9 @@ def parted(
             column = getattr(every, name)
             if column[chosen[0]] is not None:
                 setattr(batch, name, [column[i] for i in chosen])
-        batches.append((batch, clock_of[chosen[0]]))
+        over_mesh = sets[chosen[0]]
+        own = recipe if over_mesh is None else replace(recipe, constraint=over_mesh)
+        batches.append((batch, own, clock_of[chosen[0]]))
         members.append(chosen)
     return batches, members
 

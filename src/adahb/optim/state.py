@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adahb.optim import narrow
+from adahb.optim import narrow, sharding
 from adahb.optim.options import Group
 from adahb.optim.update import Recipe
 from adahb.sets import ConvexSet, from_dict
@@ -129,7 +129,7 @@ def restored(
     together.  Never clocks of two groups, each of which lets its clocks go on by itself.
     Low digits that were saved for a parameter of another dtype are left out, or start at zero.
     """
-    own: Group = {k: v.to(p.device, copy=True) for k, v in state.items() if k != CLOCK}
+    own: Group = {k: sharding.laid_out_like(p, v) for k, v in state.items() if k != CLOCK}
     if not recipe.compensates(p.dtype):
         own.pop(LOW, None)
     elif LOW not in own:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from adahb.sets import ConvexSet
+    from adahb.sets.sharded import ShardedSet
 
 HALF = (torch.float16, torch.bfloat16)
 """Dtypes too coarse to be computed with."""
@@ -90,7 +91,7 @@ class Recipe:
     maximize: bool
     weight_decay: float
     decoupled: bool
-    constraint: ConvexSet | None
+    constraint: ConvexSet | ShardedSet | None
     metric: bool
     rounding: Rounding | None = None
     """How parameters are rounded; None is compensated where they are in half precision."""

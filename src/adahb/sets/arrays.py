@@ -5,7 +5,7 @@ Nothing here imports torch or JAX: ``array_api_compat`` hands out the namespace 
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -192,9 +192,33 @@ def repeated(step: Callable[[Any], Any], times: int, start: Any) -> Any:
     return start
 
 
+def parted(xp: Namespace) -> bool:
+    """Tell whether the rows go on on other ranks: see `adahb.sets.sharded`.
+
+    Then there are sums over a row, and its extremes, but nothing can be sorted.
+    """
+    return bool(getattr(xp, "parted", False))
+
+
+def row_sums(terms: Sequence[Array], xp: Namespace) -> Sequence[Array]:
+    """Return the sums of the rows of several arrays, keeping the last axis.
+
+    Where rows are parted, the ranks tell each other all of them at once.
+    """
+    if parted(xp):
+        sums: Sequence[Array] = xp.row_sums(terms)
+        return sums
+    return [xp.sum(term, axis=-1, keepdims=True) for term in terms]
+
+
 def on_cpu_without_grad(*arrays: Array | None) -> bool:
     """Tell whether compiled code may read these arrays: host memory, no derivative wanted."""
     return all(array is None or _readable(array) for array in arrays)
+
+
+def compilable(xp: Namespace, *arrays: Array | None) -> bool:
+    """Tell whether compiled code may project these rows: as above, and all of each row is here."""
+    return not parted(xp) and on_cpu_without_grad(*arrays)
 
 
 def _readable(array: Array) -> bool:

@@ -11,6 +11,7 @@ from adahb.sets.arrays import (
     Array,
     Namespace,
     as_numpy,
+    compilable,
     direction,
     largest,
     norm,
@@ -22,7 +23,7 @@ from adahb.sets.arrays import (
     rounding,
     wide,
 )
-from adahb.sets.base import RowSet, optional_dim, relative_excess
+from adahb.sets.base import Cut, RowSet, optional_dim, relative_excess
 from adahb.sets.thresholds import project_l1, secular
 
 
@@ -98,7 +99,7 @@ class L1Ball(RowSet):
         return on_cpu_without_grad(x, h)
 
     def _project_rows(self, x: Array, h: Array | None, xp: Namespace) -> Array:
-        if on_cpu_without_grad(x, h):
+        if compilable(xp, x, h):
             from adahb.sets import compiled
 
             metric = None if h is None else as_numpy(h)
@@ -149,15 +150,20 @@ class WeightedL1Ball(RowSet):
         if self.weights.shape != wanted:
             raise ValueError(f"weights must have shape {wanted} here, got {self.weights.shape}")
 
+    def _cut(self, cut: Cut, shape: tuple[int, ...]) -> dict[str, Any]:
+        along = range(len(shape)) if self.dim is None else (self.dim % len(shape),)
+        beside = [n if axis in along else 1 for axis, n in enumerate(shape)]
+        return {"weights": cut(self.weights.reshape(beside))}
+
     def _refuses_non_finite(self, x: Array, h: Array | None) -> bool:
         return on_cpu_without_grad(x, h)
 
     def _project_rows(self, x: Array, h: Array | None, xp: Namespace) -> Array:
-        if on_cpu_without_grad(x, h):
+        if compilable(xp, x, h):
             from adahb.sets import compiled
 
             metric = None if h is None else as_numpy(h)
-            weights = self.weights.reshape(-1)
+            weights = self._arrays["weights"].reshape(-1)
             y = compiled.l1(as_numpy(x), self.radius, weights=weights, metric=metric)
             return xp.asarray(y)
         weights = self._row(wide(x, xp), xp) / self._heaviest

@@ -6,9 +6,10 @@ raw layer directly.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from array_api_compat import is_torch_array, size
@@ -28,6 +29,23 @@ from adahb.sets.arrays import (
     wide,
 )
 
+Cut: TypeAlias = Callable[[Any], Any]
+"""Takes from an array that broadcasts to x what belongs to a shard of x."""
+
+
+class Axes(NamedTuple):
+    """Along which axes of x, counted from 0, the raw layer of a set puts entries together.
+
+    It matters where x is sharded: see `adahb.sets.sharded`.
+    """
+
+    rows: frozenset[int] = frozenset()
+    """Those that the last axis of its rows is made of."""
+    all: frozenset[int] = frozenset()
+    """Those over which it sums without naming an axis."""
+    whole: frozenset[int] = frozenset()
+    """Those along which x must not be sharded."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConvexSet(ABC):
@@ -45,6 +63,8 @@ class ConvexSet(ABC):
         how far x is outside, relative to the scale of the set; at most zero inside
     ``_fit(shape)``
         raises where an array of that shape cannot be a point
+    ``_axes(ndim)``
+        along which axes of an array its entries depend on each other
 
     Raw methods get finite arrays in float32 or float64 (``_support``, ``_lmo`` and ``_excess``
     always float64), never write to them, and may answer in float64; the caller casts back. Inside a
@@ -139,6 +159,13 @@ class ConvexSet(ABC):
     @abstractmethod
     def _excess(self, x: Array, xp: Namespace) -> Array: ...
 
+    @abstractmethod
+    def _axes(self, ndim: int) -> Axes: ...
+
+    def _cut(self, cut: Cut, shape: tuple[int, ...]) -> dict[str, Any]:  # noqa: ARG002
+        """Return `_arrays` as they are beside a shard of an array of this shape."""
+        return {name: cut(array) for name, array in self._arrays.items()}
+
     def _fit(self, shape: tuple[int, ...]) -> None:  # noqa: B027 - most sets take any shape
         """Raise where an array of this shape cannot be a point of the space the set lives in."""
 
@@ -221,6 +248,9 @@ class RowSet(ConvexSet):
     def _fit(self, shape: tuple[int, ...]) -> None:
         fit_dim(self._dim, shape)
 
+    def _axes(self, ndim: int) -> Axes:
+        return Axes(rows=every_axis(ndim) if self._dim is None else frozenset({self._dim % ndim}))
+
     def _rows(self, x: Array, xp: Namespace) -> Array:
         return xp.reshape(x, (1, -1)) if self._dim is None else xp.moveaxis(x, self._dim, -1)
 
@@ -276,6 +306,11 @@ def _checked_metric(metric: Any, x: Array, xp: Namespace) -> Array | None:
 def optional_dim(dim: Any) -> int | None:
     """Return ``dim`` as an int or None."""
     return None if dim is None else integer("dim", dim, at_least=-64)
+
+
+def every_axis(ndim: int) -> frozenset[int]:
+    """Return the axes of an array."""
+    return frozenset(range(ndim))
 
 
 def fit_dim(dim: int | None, shape: tuple[int, ...]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from adahb._checks import number
 from adahb.sets.arrays import Array, Namespace, like, parameter
-from adahb.sets.base import ConvexSet, fit_dim, optional_dim
+from adahb.sets.base import Axes, ConvexSet, fit_dim, optional_dim
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +37,9 @@ class _Interval(ConvexSet):
         lower = self._own("lower", x, xp) if "lower" in arrays else self._bounds[0]
         upper = self._own("upper", x, xp) if "upper" in arrays else self._bounds[1]
         return lower, upper
+
+    def _axes(self, ndim: int) -> Axes:  # noqa: ARG002
+        return Axes()
 
     def _project(self, x: Array, h: Array | None, xp: Namespace) -> Array:  # noqa: ARG002
         lower, upper = self._beside(x, xp)

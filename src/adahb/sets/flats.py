@@ -19,7 +19,7 @@ from adahb.sets.arrays import (
     wants_gradient,
     wide,
 )
-from adahb.sets.base import ConvexSet
+from adahb.sets.base import Axes, ConvexSet, Cut, every_axis
 
 _EPS = 2.0**-52
 
@@ -56,6 +56,12 @@ class HalfSpace(ConvexSet):
     def _fit(self, shape: tuple[int, ...]) -> None:
         if shape != self.normal.shape:
             raise ValueError(f"x must have shape {self.normal.shape} like the normal, got {shape}")
+
+    def _axes(self, ndim: int) -> Axes:
+        return Axes(all=every_axis(ndim))
+
+    def _cut(self, cut: Cut, shape: tuple[int, ...]) -> dict[str, Any]:  # noqa: ARG002
+        return {**self._arrays, "normal": cut(self._arrays["normal"])}
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -163,6 +169,9 @@ class Affine(ConvexSet):
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The parts of the system."""
         return dict(zip(("rows", "rhs"), self._system, strict=True))
+
+    def _axes(self, ndim: int) -> Axes:
+        return Axes(whole=every_axis(ndim))
 
     def _parts(self, x: Array, xp: Namespace) -> tuple[Array, Array]:
         return self._own("rows", x, xp), self._own("rhs", x, xp)

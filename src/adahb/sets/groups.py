@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from adahb.sets.arrays import (
     unseen,
     wide,
 )
-from adahb.sets.base import ConvexSet, fit_dim, optional_dim, relative_excess
+from adahb.sets.base import Axes, ConvexSet, Cut, every_axis, fit_dim, optional_dim, relative_excess
 from adahb.sets.thresholds import project_l1, secular
 
 _MOST_STEPS = 200
@@ -70,24 +71,34 @@ class GroupL1Ball(ConvexSet):
         """Where each slot of the padded table reads from, and where each entry sits in it."""
         if self.groups is None:
             return {}
-        labels = self.groups.reshape(-1)
-        order = np.argsort(labels, kind="stable")
-        _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
-        row = np.repeat(np.arange(len(counts)), counts)
-        slot = row * counts.max() + np.arange(labels.size) - np.repeat(starts, counts)
-        source = np.full((len(counts), counts.max()), labels.size)
-        source.reshape(-1)[slot] = order
-        place = np.empty(labels.size, dtype=np.int64)
-        place[order] = slot
-        return {"source": source, "place": place}
+        _, numbers = np.unique(self.groups, return_inverse=True)
+        return _table(numbers.reshape(-1), self._count)
+
+    @cached_property
+    def _count(self) -> int:
+        """How many labels there are."""
+        return len(np.unique(self.groups))
+
+    def _axes(self, ndim: int) -> Axes:
+        if self.dim is None:
+            return Axes(rows=every_axis(ndim))
+        row = frozenset({self.dim % ndim})
+        return Axes(rows=row, all=every_axis(ndim) - row)
+
+    def _cut(self, cut: Cut, shape: tuple[int, ...]) -> dict[str, Any]:  # noqa: ARG002
+        if self.groups is None:
+            return {}
+        _, numbers = np.unique(self.groups, return_inverse=True)
+        return _table(cut(numbers.reshape(self.groups.shape)).reshape(-1), self._count)
 
     def _rows(self, x: Array, fill: float, xp: Namespace) -> Array:
         """Return the groups as rows, short ones filled up."""
         if self.dim is not None:
             rows = xp.moveaxis(x, self.dim, -1)
-            return xp.reshape(rows, (-1, x.shape[self.dim]))
+            return xp.reshape(rows, (prod(rows.shape[:-1]), rows.shape[-1]))
         source = self._own("source", x, xp)
-        padded = xp.concat([xp.reshape(x, (-1,)), xp.full_like(xp.reshape(x, (-1,))[:1], fill)])
+        filler = xp.full((1,), fill, dtype=x.dtype, device=x.device)
+        padded = xp.concat([xp.reshape(x, (-1,)), filler])
         return xp.reshape(xp.take(padded, xp.reshape(source, (-1,)), axis=0), source.shape)
 
     def _unrows(self, rows: Array, shape: tuple[int, ...], xp: Namespace) -> Array:
@@ -107,9 +118,9 @@ class GroupL1Ball(ConvexSet):
         if not unseen(x) and bool(inside):
             return copied(x)
         weight = None if h is None else self._rows(h, np.nan, xp)
-        if weight is None or (not unseen(x) and _constant(weight, xp)):
-            each = None if weight is None else weight[None, :, 0]
-            kept = project_l1(norms[None, :], self.radius, xp, h=each)[0]
+        each = None if weight is None or unseen(x) else _shared(weight, xp)
+        if weight is None or each is not None:
+            kept = project_l1(norms[None, :], self.radius, _of_groups(xp), h=each)[0]
             pulled = direction(rows, xp) * kept[:, None]
         else:
             weight = xp.where(xp.isnan(weight), 1.0, weight / xp.max(h))
@@ -130,6 +141,21 @@ class GroupL1Ball(ConvexSet):
         return relative_excess(xp.sum(norm(self._rows(x, 0.0, xp), xp)), self.radius, xp)
 
 
+def _table(labels: np.ndarray[Any, Any], count: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the table of ``count`` groups, numbered from 0, of which some may be empty."""
+    order = np.argsort(labels, kind="stable")
+    counts = np.bincount(labels, minlength=count)
+    width = counts.max(initial=0)
+    starts = np.cumsum(counts) - counts
+    row = np.repeat(np.arange(count), counts)
+    slot = row * width + np.arange(labels.size) - np.repeat(starts, counts)
+    source = np.full((count, width), labels.size)
+    source.reshape(-1)[slot] = order
+    place = np.empty(labels.size, dtype=np.int64)
+    place[order] = slot
+    return {"source": source, "place": place}
+
+
 def _labels(groups: Any) -> np.ndarray[Any, Any]:
     """Return a copy of integer labels that is not to be written to."""
     labels = np.asarray(groups)
@@ -138,9 +164,17 @@ def _labels(groups: Any) -> np.ndarray[Any, Any]:
     return read_only(labels.astype(np.int64))
 
 
-def _constant(weight: Array, xp: Namespace) -> bool:
-    """Tell whether each row holds one value (NaN marks filled-up places)."""
-    return bool(xp.all(xp.isnan(weight) | (weight == weight[..., :1])))
+def _of_groups(xp: Namespace) -> Namespace:
+    """Return the namespace for rows that have one entry for each group."""
+    return getattr(xp, "of_rows", xp)
+
+
+def _shared(weight: Array, xp: Namespace) -> Array | None:
+    """Return as one row what each row holds throughout, if it does (NaN marks filled-up places)."""
+    unused = xp.isnan(weight)
+    least = xp.min(xp.where(unused, np.inf, weight), axis=-1)
+    most = xp.max(xp.where(unused, -np.inf, weight), axis=-1)
+    return most[None, :] if bool(xp.all(least == most)) else None
 
 
 def _in_metric(rows: Array, h: Array, radius: float, xp: Namespace) -> Array:
@@ -215,7 +249,8 @@ def _middle(low: Array, high: Array, xp: Namespace) -> Array:
 
 def _norms(pull: Array, h: Array, t: Array, xp: Namespace) -> tuple[Array, Array]:
     """Return the group norms for the multiplier t, and minus the derivative of their sum."""
-    norms = secular(pull, t + xp.zeros_like(h), h, xp.zeros_like(pull[:, :1]), xp)
+    start = xp.zeros((pull.shape[0], 1), dtype=pull.dtype, device=pull.device)
+    norms = secular(pull, t + xp.zeros_like(h), h, start, xp)
     terms = h * norms + t
     squares = (pull / terms) ** 2 / terms
     across = xp.sum(squares * h, axis=-1, keepdims=True)

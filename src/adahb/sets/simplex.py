@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 
 from adahb._checks import number
-from adahb.sets.arrays import Array, Namespace, as_numpy, on_cpu_without_grad, one_hot
+from adahb.sets.arrays import (
+    Array,
+    Namespace,
+    as_numpy,
+    compilable,
+    on_cpu_without_grad,
+    one_hot,
+)
 from adahb.sets.base import RowSet, optional_dim, relative_excess
 from adahb.sets.thresholds import project_simplex
 
@@ -34,7 +41,7 @@ class Simplex(RowSet):
         return on_cpu_without_grad(x, h)
 
     def _project_rows(self, x: Array, h: Array | None, xp: Namespace) -> Array:
-        if on_cpu_without_grad(x, h):
+        if compilable(xp, x, h):
             from adahb.sets import compiled
 
             metric = None if h is None else as_numpy(h)

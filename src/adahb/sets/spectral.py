@@ -14,7 +14,7 @@ from adahb.sets.arrays import (
     unseen,
     wide,
 )
-from adahb.sets.base import ConvexSet, relative_excess
+from adahb.sets.base import Axes, ConvexSet, relative_excess
 from adahb.sets.thresholds import project_l1
 
 
@@ -38,6 +38,9 @@ class NuclearBall(ConvexSet):
     def _fit(self, shape: tuple[int, ...]) -> None:
         if len(shape) < 2:
             raise ValueError(f"NuclearBall needs matrices, got an array of shape {shape}")
+
+    def _axes(self, ndim: int) -> Axes:
+        return Axes(whole=frozenset({ndim - 2, ndim - 1}))
 
     def _project(self, x: Array, h: Array | None, xp: Namespace) -> Array:
         if h is not None and (unseen(x) or bool(xp.any(h != xp.min(h)))):

@@ -13,12 +13,14 @@ from adahb.sets.arrays import (
     largest,
     norm,
     one_hot,
+    parted,
     peak,
     pick,
     power_of_two,
     power_of_two_below,
     repeated,
     rounding,
+    row_sums,
     unseen,
     wants_gradient,
     wide,
@@ -75,9 +77,31 @@ def waterfill(
 def _level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> tuple[Array, Array]:
     """Solve sum max(u - s q, 0) = target per row, s >= ``floor``; return s and where it is below.
 
+    Newton's method is exact where the active set is, for the function is piecewise linear.  A few
+    steps leave behind the rounding of the sums that found the set by sorting.  Where rows are
+    parted it starts from the floor instead, left of the root, and rises, for the function is
+    convex, until the set no longer shrinks (Michelot's method): each step at least quarters the
+    product of excess and slope.
+    """
+    climbs = parted(xp)
+    level = floor if climbs else _sorted_level(u, q, target, floor, xp)
+    active = u > level * q
+    for _ in range(_MOST_STEPS if climbs else _STEPS_AFTER_SORTING):
+        before = level
+        masses = xp.where(active, u, 0.0), xp.where(active, q, 0.0)
+        mass, slope = row_sums(masses, xp)
+        level = (mass - target) / xp.where(slope > 0, slope, 1.0)
+        active = u > level * q
+        if climbs and not bool((level > before).any()):
+            break
+    return level, active
+
+
+def _sorted_level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> Array:
+    """Return the level up to the rounding of long sums.
+
     With entries sorted by u/q those above the root come first, and running sums tell how many they
-    are.  The sums' rounding is left behind by steps of Newton's method, which is exact where the
-    active set is: the function is piecewise linear.
+    are.
     """
     ratio = u / q
     order = xp.argsort(ratio, axis=-1, descending=True)
@@ -87,13 +111,7 @@ def _level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> tu
     last = xp.sum(xp.astype(above, xp.int64), axis=-1, keepdims=True)
     last = one_hot(xp.clip(last - 1, 0, None), u, xp)
     level = (pick(mass, last, xp) - target) / pick(slope, last, xp)
-    active = u > xp.where(level > floor, level, floor) * q
-    for _ in range(_STEPS_AFTER_SORTING):
-        mass = xp.sum(xp.where(active, u, 0.0), axis=-1, keepdims=True)
-        slope = xp.sum(xp.where(active, q, 0.0), axis=-1, keepdims=True)
-        level = (mass - target) / xp.where(slope > 0, slope, 1.0)
-        active = u > level * q
-    return level, active
+    return xp.where(level > floor, level, floor)
 
 
 def project_l1(
@@ -148,7 +166,7 @@ def secular(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Array:
     t = start
     for _ in range(_MOST_STEPS):
         risen = _rise(b, p, q, t, xp)
-        if not bool(xp.any(risen > t * (1 + 1e-15))):
+        if not bool((risen > t * (1 + 1e-15)).any()):
             return risen
         t = risen
     return t
@@ -158,8 +176,7 @@ def _rise(b: Array, p: Array, q: Array, t: Array, xp: Namespace) -> Array:
     """Make one step of Newton's method."""
     terms = p + q * t
     squares = (b / terms) ** 2
-    total = xp.sum(squares, axis=-1, keepdims=True)
-    slope = xp.sum(squares * q / terms, axis=-1, keepdims=True)
+    total, slope = row_sums((squares, squares * q / terms), xp)
     open_ = (total > 1) & (slope > 0)
     step = total * (xp.sqrt(xp.where(open_, total, 1.0)) - 1) / xp.where(open_, slope, 1.0)
     return xp.where(open_, t + step, t)

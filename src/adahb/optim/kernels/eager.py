@@ -8,14 +8,14 @@ import torch
 
 from adahb.optim.kernels import graphs
 from adahb.optim.kernels.wide import copy_back, widened
-from adahb.sets import Box, LinfBall, NonNegative
+from adahb.sets import Box, ConvexSet, LinfBall, NonNegative
 from adahb.sets.arrays import unseen
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from adahb.optim.update import Batch, Numbers, Recipe
-    from adahb.sets import ConvexSet
+    from adahb.sets.sharded import ShardedSet
 
 
 def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
@@ -102,6 +102,8 @@ def project(x: Tensor, v_hat: Tensor | None, recipe: Recipe, *, blind: bool = Fa
     if bounds is not None:
         return x.clamp(*bounds)
     metric = v_hat if recipe.metric else None
+    if not isinstance(recipe.constraint, ConvexSet):
+        return graphs.project_over_mesh(recipe.constraint, x, metric, blind=blind)
     if blind:
         return graphs.project_blindly(recipe.constraint, x, metric)
     if unseen(x):
@@ -123,7 +125,7 @@ def displaced(
     return projected, projected - moved
 
 
-def interval(constraint: ConvexSet) -> tuple[float, float] | None:
+def interval(constraint: ConvexSet | ShardedSet) -> tuple[float, float] | None:
     """The bounds of every coordinate where they are two numbers and all that the set is."""
     if isinstance(constraint, (Box, LinfBall, NonNegative)) and not constraint._arrays:
         lower, upper = constraint._bounds

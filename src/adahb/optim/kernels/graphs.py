@@ -17,10 +17,11 @@ from array_api_compat import torch as xp
 from torch import Tensor
 
 from adahb.sets import GroupL1Ball, NuclearBall
-from adahb.sets.arrays import blindfold
+from adahb.sets.arrays import blindfold, unseen
 
 if TYPE_CHECKING:
     from adahb.sets import ConvexSet
+    from adahb.sets.sharded import ShardedSet
 
 _NUMBER = "_number_in_graphs"
 _numbers = count()
@@ -68,6 +69,21 @@ def project_blindly(constraint: ConvexSet, x: Tensor, metric: Tensor | None) -> 
         return projected
     with blindfold():
         return project(constraint, x, metric)
+
+
+def project_over_mesh(
+    constraint: ShardedSet, x: Tensor, metric: Tensor | None, *, blind: bool
+) -> Tensor:
+    """P[x] for what this rank holds of x; the ranks look at numbers to know when to end."""
+    if unseen(x):
+        raise RuntimeError(
+            f"constraint={constraint.constraint!r} must stay out of graphs where parameters are "
+            "sharded, for the ranks look at numbers to know when they are done"
+        )
+    if blind:
+        x = x.nan_to_num(0.0, 0.0, 0.0)
+        metric = None if metric is None else metric.nan_to_num(1.0, 1.0)
+    return constraint.project(x, metric)
 
 
 @torch.library.custom_op(
