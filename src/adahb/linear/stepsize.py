@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from adahb import schedules
-from adahb.linear.certificate import Certificate, blocks
+from adahb.linear.certificate import Certificate, blocks, unprovable
 from adahb.linear.order import Visits
 from adahb.linear.training import Samples
 from adahb.sets import Box, L1Ball, L2Ball, LinfBall, Simplex
@@ -156,8 +156,9 @@ def auto(
     near = min(reached, key=lambda power: reached[power])
     for half in (near - 0.5, near + 0.5):
         try_(half)
-    enough = WITHIN * min(reached.values())
-    smallest = max(power for power, gap in reached.items() if gap <= enough or power == near)
+    proved = unprovable(model.settings.constraint) is None
+    enough = min(reached.values()) * (WITHIN if proved else 1.0)
+    smallest = max((power for power, gap in reached.items() if gap <= enough), default=near)
     return _rounded(alpha / FACTOR**smallest)
 
 
