@@ -75,7 +75,12 @@ class DualAverages:
 
     def __init__(self, n: int) -> None:
         self.sums: Vector = np.zeros(n)
-        self.visits: NDArray[np.int64] = np.zeros(n, dtype=np.int64)
+        self.visits: NDArray[np.int32] = np.zeros(n, dtype=np.int32)
+
+    def clear(self) -> None:
+        """Forget all visits."""
+        self.sums.fill(0)
+        self.visits.fill(0)
 
     def add(self, rows: NDArray[np.int64], derivatives: Vector) -> None:
         """Count a visit of each row; a row may come twice."""

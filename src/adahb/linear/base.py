@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
@@ -28,7 +28,7 @@ from adahb.linear.loops import Model
 from adahb.linear.loops import Samples as Weighted
 from adahb.linear.machine import Machine
 from adahb.linear.order import Visits
-from adahb.linear.training import History, Samples, Score, Stopping, Training
+from adahb.linear.training import PIECE, History, Samples, Score, Stopping, Training
 from adahb.problems import Loss
 from adahb.problems.linear import Matrix
 from adahb.reference import Settings
@@ -210,12 +210,12 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     def _samples(
         self,
         X: Matrix,
-        codes: Vector,
-        targets: Sequence[Vector],
+        codes: NDArray[Any],
+        targets: Iterable[Vector],
         weights: Vector | None,
         scale: Vector | None = None,
     ) -> list[Samples]:
-        """Return what each model is trained on.
+        """Return what each model is trained on; ``targets`` are taken one by one.
 
         ``codes`` tells the rows' targets apart, ``scale`` multiplies the weights but is never
         turned into repetitions.
@@ -319,7 +319,7 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         machines = [self._begin(samples, k, *going_on[k]) for k, samples in enumerate(problems)]
         models = []
         for machine, samples in zip(machines, problems, strict=True):
-            for rows in samples.visits.pieces(self._epochs, machine.model.batch_size, 1 << 17):
+            for rows in samples.visits.pieces(self._epochs, machine.model.batch_size, PIECE):
                 machine.run(rows)
             last = self.output == "last"
             models.append(

@@ -161,9 +161,9 @@ def blocks(X: Matrix) -> Iterator[tuple[slice, Matrix]]:
             yield rows, X
         elif isinstance(X, sparse.csr_array):
             first, last = X.indptr[rows.start], X.indptr[rows.stop]
-            parts = (X.data[first:last], X.indices[first:last], X.indptr[start : rows.stop + 1])
-            pointers = parts[2] - first
-            shape = (rows.stop - start, X.shape[1])
-            yield rows, sparse.csr_array((parts[0], parts[1], pointers), shape=shape)
+            block = sparse.csr_array((rows.stop - start, X.shape[1]), dtype=X.dtype)
+            block.data, block.indices = X.data[first:last], X.indices[first:last]
+            block.indptr = X.indptr[start : rows.stop + 1] - first
+            yield rows, block
         else:
             yield rows, X[rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from adahb.linear.base import HeavyBallLinear, Vector, weights_of
+from adahb.linear.training import Samples, Score
 from adahb.linear.validation import accuracy, split
 from adahb.problems import Loss, losses
 from adahb.reference import Form, Projection
@@ -213,9 +214,18 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> HeavyBallClassifier:
         """Fit the model; return the estimator."""
+        problems, scores = self._problems(X, y, sample_weight)
+        self._train(problems, scores=scores, names=self._names())
+        return self
+
+    def _problems(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[list[Samples], list[Score] | None]:
+        """Return what each model is trained on and how it is scored, classes being set."""
         X, labels = self._rows(X, y, reset=True, numeric=False)
         check_classification_targets(labels)
-        classes, codes = np.unique(labels, return_inverse=True)
+        classes = np.unique(labels)
+        codes = np.searchsorted(classes, labels)
         weights = weights_of(sample_weight, codes.size)
         _check_classes(codes, weights)
         same = np.array_equal(getattr(self, "classes_", []), classes)
@@ -230,9 +240,10 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
             held_weights = None if given is None else given[held]
             rows = X[held]
             scores = [accuracy(rows, target[held], held_weights) for target in self._targets(codes)]
-        problems = self._samples(X, codes.astype(np.float64), self._targets(codes), weights, scale)
-        self._train(problems, scores=scores, names=self._names())
-        return self
+        targets = self._targets(codes)
+        if labels.dtype == np.float64 and classes.tolist() == [-1, 1]:
+            targets = iter([labels])  # they need no copy
+        return self._samples(X, codes, targets, weights, scale), scores
 
     @available_if(lambda estimator: not estimator.early_stopping)  # type: ignore[untyped-decorator]
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -279,7 +290,7 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
         weights = weights_of(sample_weight, codes.size)
         scale = self._scale(codes, weights)
         targets = self._targets(codes)
-        self._pass(self._samples(X, codes.astype(np.float64), targets, weights, scale))
+        self._pass(self._samples(X, codes, targets, weights, scale))
         return self
 
     def decision_function(self, X: Any) -> Vector:
@@ -330,10 +341,10 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
             return [""]
         return [f"{label}: " for label in self.classes_.tolist()]
 
-    def _targets(self, codes: NDArray[np.intp]) -> list[Vector]:
-        """Return targets of -1 and +1 for each model."""
-        positive = range(1, 2) if self._n_models == 1 else range(self._n_models)
-        return [np.where(codes == k, 1.0, -1.0) for k in positive]
+    def _targets(self, codes: NDArray[np.intp]) -> Iterator[Vector]:
+        """Yield targets of -1 and +1 for each model."""
+        for k in range(1, 2) if self._n_models == 1 else range(self._n_models):
+            yield np.where(codes == k, 1.0, -1.0)
 
     def _scale(self, codes: NDArray[np.intp], weights: Vector | None) -> Vector | None:
         """Return the class weight of each row; balanced is Ω over the classes' count and Ω_k."""

@@ -83,24 +83,30 @@ def _dense_columns(X: Any, keys: Any, counts: Any, out: Any) -> None:  # pragma:
                 out[j] += count * _mix(_bits(X[i, j]) ^ keys[i])
 
 
-def keys(X: Matrix, target: NDArray[np.float64], counts: Keys) -> tuple[Keys, Keys]:
-    """Return each row's key without regard to the order of the columns, and one with it.
+def keys(X: Matrix, target: NDArray[Any], counts: Keys) -> Keys:
+    """Return each row's key, which does not depend on the order of the columns.
 
     ``counts`` says how many times a row stands in the data; empty is once.
     """
-    n, d = X.shape
-    first, second = np.empty(n, dtype=np.uint64), np.empty(n, dtype=np.uint64)
-    content, place = np.zeros(d, dtype=np.uint64), np.arange(1, d + 1, dtype=np.uint64)
-    place *= np.uint64(0x9E3779B97F4A7C15)
+    first, content = _rows(X, target, _NO_NAMES), np.zeros(X.shape[1], dtype=np.uint64)
     if isinstance(X, sparse.csr_array):
-        parts = X.indptr, X.indices, X.data
-        _csr_rows(*parts, target, _NO_NAMES, first)
-        _csr_columns(*parts, first, counts, content)
-        _csr_rows(*parts, target, content, first)
-        _csr_rows(*parts, target, place, second)
+        _csr_columns(X.indptr, X.indices, X.data, first, counts, content)
     else:
-        _dense_rows(X, target, _NO_NAMES, first)
         _dense_columns(X, first, counts, content)
-        _dense_rows(X, target, content, first)
-        _dense_rows(X, target, place, second)
-    return first, second
+    return _rows(X, target, content, first)
+
+
+def keys_by_place(X: Matrix, target: NDArray[Any]) -> Keys:
+    """Return keys that do depend on the order of the columns."""
+    place = np.arange(1, X.shape[1] + 1, dtype=np.uint64)
+    return _rows(X, target, place * np.uint64(0x9E3779B97F4A7C15))
+
+
+def _rows(X: Matrix, target: NDArray[Any], names: Keys, out: Keys | None = None) -> Keys:
+    """Return each row's key with the columns so named, in ``out`` if it is given."""
+    keys = np.empty(X.shape[0], dtype=np.uint64) if out is None else out
+    if isinstance(X, sparse.csr_array):
+        _csr_rows(X.indptr, X.indices, X.data, target, names, keys)
+    else:
+        _dense_rows(X, target, names, keys)
+    return keys

@@ -131,11 +131,11 @@ class Machine:
         if not isinstance(self._loop, loop):
             self._loop = loop(self.model, self._loop.place())
         self.samples = samples
-        self.reset_duals()
+        self._duals = DualAverages(samples.objective.n)
 
     def reset_duals(self) -> None:
         """Forget the derivatives met so far."""
-        self._duals = DualAverages(self.samples.objective.n)
+        self._duals.clear()
 
     @property
     def n_features(self) -> int:
@@ -178,7 +178,7 @@ class Machine:
         return self._duals.sums
 
     @property
-    def visits(self) -> NDArray[np.int64]:
+    def visits(self) -> NDArray[np.int32]:
         """How often each sample was visited since the duals began."""
         return self._duals.visits
 

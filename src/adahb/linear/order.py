@@ -51,11 +51,11 @@ class Visits:
     scale: Vector | None
     """What is left of the weights: a number for each row of the data, or None for ones."""
     seed: int | None
-    _buffer: Rows | None = field(default=None, repr=False, init=False)
+    _buffer: NDArray[Any] | None = field(default=None, repr=False, init=False)
 
     @classmethod
     def of(
-        cls, X: Matrix, y: Vector, weights: Vector | None, *, shuffle: bool, seed: int
+        cls, X: Matrix, y: NDArray[Any], weights: Vector | None, *, shuffle: bool, seed: int
     ) -> Visits:
         """Return the visits of rows with these weights (None for ones).
 
@@ -79,10 +79,10 @@ class Visits:
         """Return how often an epoch visits each of the ``n`` rows."""
         return np.bincount(self.rows, minlength=n)
 
-    def epoch(self, k: int) -> Rows:
+    def epoch(self, k: int) -> NDArray[Any]:
         """Return the rows in the order of epoch k; the next call writes over the array."""
         if self._buffer is None:
-            self._buffer = np.empty(self.rows.size, dtype=np.intp)
+            self._buffer = np.empty_like(self.rows)
         self._buffer[:] = self.rows
         if self.seed is not None:
             np.random.default_rng([self.seed, k]).shuffle(self._buffer)
@@ -92,7 +92,7 @@ class Visits:
         """Yield epoch k in pieces of whole batches, at most about ``most`` rows each."""
         order, stride = self.epoch(k), max(most // batch_size, 1) * batch_size
         for start in range(0, order.size, stride):
-            yield order[start : start + stride]
+            yield order[start : start + stride].astype(np.intp)
 
 
 def repetitions(weights: Vector) -> NDArray[np.int64] | None:
@@ -102,7 +102,7 @@ def repetitions(weights: Vector) -> NDArray[np.int64] | None:
     return weights.astype(np.int64)
 
 
-def canonical(X: Matrix, y: Vector, weights: NDArray[Any] | None = None) -> NDArray[Any]:
+def canonical(X: Matrix, y: NDArray[Any], weights: NDArray[Any] | None = None) -> NDArray[Any]:
     """Return the rows in the order of their keys.
 
     ``weights`` are repetitions, each counted in the columns' names; of other weights it counts
@@ -114,10 +114,11 @@ def canonical(X: Matrix, y: Vector, weights: NDArray[Any] | None = None) -> NDAr
     if weights is not None:
         whole = weights.dtype.kind == "i"
         counts = (weights if whole else weights > 0).astype(np.uint64)
-    first, second = hashing.keys(X, y, counts)
+    first = hashing.keys(X, y, counts)
     order = np.argsort(first, kind="stable").astype(_index_type(y.size), copy=False)
     ordered = first[order]
     if (ordered[1:] == ordered[:-1]).any():
+        second = hashing.keys_by_place(X, y)
         order = np.lexsort((second, first)).astype(_index_type(y.size), copy=False)
     return order
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from adahb.linear.loops import Model
     from adahb.linear.machine import Machine
     from adahb.problems import Loss
+    from adahb.problems.linear import Matrix
     from adahb.sets import ConvexSet
 
 Vector = NDArray[np.float64]
@@ -112,8 +113,7 @@ def steepness(samples: Samples, loss: Loss) -> float:
     scale = samples.scale
     counts = samples.visits.counts(samples.y.size)
     for rows, X in blocks(samples.X):
-        square = X.multiply(X) if isinstance(X, sparse.csr_array) else np.square(X)
-        squares = np.asarray(square.sum(axis=1), dtype=np.float64)
+        squares = _squared_norms(X)
         slope = np.full(squares.size, loss.lipschitz)
         if not math.isfinite(loss.lipschitz):
             slope = np.abs(loss.derivative(np.zeros(squares.size), samples.y[rows]))
@@ -122,6 +122,14 @@ def steepness(samples: Samples, loss: Loss) -> float:
         total += float(np.sum(counts[rows] * squares * slope**2))
         count += float(counts[rows].sum())
     return math.sqrt(total / count)
+
+
+def _squared_norms(X: Matrix) -> Vector:
+    """Return ‖x_i‖² of the rows."""
+    if isinstance(X, sparse.csr_array):
+        parts = np.square(X.data, dtype=np.float64), X.indices, X.indptr
+        return np.asarray(sparse.csr_array(parts, X.shape).sum(axis=1), dtype=np.float64)
+    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
 
 
 def auto(

@@ -24,8 +24,9 @@ Vector = NDArray[np.float64]
 Reason = Literal["tol", "validation", "max_iter", "interrupted"]
 Score = Callable[[Vector, float], float]
 
-_PIECE = 1 << 17
-"""Samples between two moments at which a run can be interrupted."""
+PIECE = 1 << 15
+"""Samples between two moments at which a run can be interrupted, and whose coefficients are in
+memory at once."""
 _EVERY = 16
 """Certificates are made when the epochs have grown by one part in so many since the last."""
 
@@ -136,7 +137,7 @@ class Training:
 
     def epoch(self) -> None:
         """Visit every row once."""
-        pieces = self.samples.visits.pieces(self.epochs, self.machine.model.batch_size, _PIECE)
+        pieces = self.samples.visits.pieces(self.epochs, self.machine.model.batch_size, PIECE)
         for rows in pieces:
             self.machine.run(rows)
         self.epochs += 1
