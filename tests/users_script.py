@@ -6,6 +6,9 @@ import torch
 import adahb
 from adahb import HB, NAG, PSG, AdaHB, HeavyBallClassifier, HeavyBallRegressor
 from adahb.certificates import Certificate, CuttingPlanes
+from adahb.data import load_libsvm
+from adahb.interop import keras as for_keras
+from adahb.interop import optax as for_optax
 from adahb.linear import HistoryDisplay
 from adahb.logging import CSVWriter, Row, TensorBoardWriter, quantities, record
 from adahb.optim import no_decay_groups
@@ -57,3 +60,13 @@ def deep(model: torch.nn.Module, x: torch.Tensor) -> list[Row]:
         loss += float(model(x).sum())
     optimizer.load_state_dict(optimizer.state_dict())
     return rows + quantities(optimizer)
+
+
+def other_frameworks(folder: str) -> tuple[int, ...]:
+    transformation = for_optax.adahb(1e-2, constraint=L1Ball(2.0), tick=10)
+    state = transformation.init(np.zeros(3))
+    for_optax.averaged_parameters(state, np.zeros(3))
+    compiled = for_keras.AdaHB(learning_rate=1e-2, tick=10)
+    callbacks = [for_keras.TickFromData()]
+    rows: tuple[int, ...] = load_libsvm("a9a", folder).X.shape
+    return (*rows, len(callbacks), compiled.iterations)
