@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -136,13 +137,19 @@ class Dask:
                 yield job, self._result(future, job)
 
     def _client(self) -> Any:
+        """Connect; a client that cannot is never made, for half of one is closed where it hangs.
+
+        Python may get rid of it while another client starts, which then waits for itself.
+        """
         try:
             from distributed import Client
+            from distributed.comm.addressing import get_address_host_port
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(
                 "backend='dask' needs the package distributed: pip install 'adahb[cluster]'"
             ) from error
         try:
+            socket.create_connection(get_address_host_port(self.address), self._patience).close()
             return Client(self.address, timeout=self._patience, set_as_default=False)
         except (OSError, ValueError) as error:
             raise ConnectionError(
