@@ -19,6 +19,7 @@ from adahb.sets.arrays import (
     Array,
     Namespace,
     copied,
+    device,
     is_jax,
     like,
     power_of_two,
@@ -106,7 +107,7 @@ class ConvexSet(ABC):
         g, xp = self._checked("g", g)
         require_finite("g", g, xp)
         with np.errstate(all="ignore"):
-            value = self._support(wide(g, xp), xp) if size(g) else xp.zeros((), device=g.device)
+            value = self._support(wide(g, xp), xp) if size(g) else xp.zeros((), device=device(g))
             return xp.astype(xp.reshape(value, ()), g.dtype)[()]
 
     def lmo(self, g: Array) -> Array:
@@ -295,7 +296,7 @@ def _checked_metric(metric: Any, x: Array, xp: Namespace) -> Array | None:
             f"metric must broadcast to the shape {tuple(x.shape)} of x, got {tuple(h.shape)}"
         )
     same = is_torch_array(h) == is_torch_array(x)
-    h = wide(h, xp) if same else like(h, xp.zeros((), dtype=xp.float64, device=x.device), xp)
+    h = wide(h, xp) if same else like(h, xp.zeros((), dtype=xp.float64, device=device(x)), xp)
     if not bool(xp.all(xp.isfinite(h) & (h > 0))):
         raise ValueError("metric must be finite and > 0, got zero, negative, NaN or infinite in it")
     if size(h) == 1:

@@ -12,6 +12,7 @@ from adahb.sets.arrays import (
     Array,
     Namespace,
     copied,
+    device,
     direction,
     norm,
     one_hot,
@@ -97,7 +98,7 @@ class GroupL1Ball(ConvexSet):
             rows = xp.moveaxis(x, self.dim, -1)
             return xp.reshape(rows, (prod(rows.shape[:-1]), rows.shape[-1]))
         source = self._own("source", x, xp)
-        filler = xp.full((1,), fill, dtype=x.dtype, device=x.device)
+        filler = xp.full((1,), fill, dtype=x.dtype, device=device(x))
         padded = xp.concat([xp.reshape(x, (-1,)), filler])
         return xp.reshape(xp.take(padded, xp.reshape(source, (-1,)), axis=0), source.shape)
 
@@ -249,7 +250,7 @@ def _middle(low: Array, high: Array, xp: Namespace) -> Array:
 
 def _norms(pull: Array, h: Array, t: Array, xp: Namespace) -> tuple[Array, Array]:
     """Return the group norms for the multiplier t, and minus the derivative of their sum."""
-    start = xp.zeros((pull.shape[0], 1), dtype=pull.dtype, device=pull.device)
+    start = xp.zeros((pull.shape[0], 1), dtype=pull.dtype, device=device(pull))
     norms = secular(pull, t + xp.zeros_like(h), h, start, xp)
     terms = h * norms + t
     squares = (pull / terms) ** 2 / terms
