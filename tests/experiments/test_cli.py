@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adahb import cli
-from adahb.experiments import backends, commands, report, store, synthetic
+from adahb.experiments import backends, commands, report, result_tables, store, synthetic
 from adahb.experiments.errata import ERRATA
 from adahb.experiments.findings import Claim, Estimate, Finding, exact
 from adahb.experiments.store import read_json, to_json
@@ -332,4 +332,4 @@ def test_the_script_runs():
 
 def test_json_of_claims_is_json():
     assert json.loads(to_json([claim.plain() for claim in CLAIMS], 1))
-    assert report.interval({"value": 1.0, "low": 0.5, "high": None}) == "1 [0.5, ∞]"
+    assert result_tables.interval({"value": 1.0, "low": 0.5, "high": None}) == "1 [0.5, ∞]"

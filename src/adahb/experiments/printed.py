@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from adahb.experiments.report import interval
+from adahb.experiments.result_tables import interval
 from adahb.experiments.store import Json
 from adahb.experiments.tables import linear_tables
 

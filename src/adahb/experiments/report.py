@@ -22,13 +22,12 @@ from adahb.experiments.report_claims import claims
 from adahb.experiments.report_figures import FIGURES, coverage, figure
 from adahb.experiments.report_tables import sections
 from adahb.experiments.result_files import ResultFile, of_kind, read_results
-from adahb.experiments.result_tables import interval
 from adahb.experiments.store import Json, write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["CLAIMS", "CONVEX", "FIGURE", "interval", "write_report"]
+__all__ = ["CLAIMS", "CONVEX", "FIGURE", "write_report"]
 
 FIGURE = "figure5"
 CONVEX = "convex"

@@ -96,9 +96,9 @@ class _HeavyBall(keras.optimizers.Optimizer):  # type: ignore[misc]
         if self.built:
             return
         super().build(variables)
+        self._methods = [self._method(variable) for variable in variables]
         self._buffers, self._squares, self._averages = [], [], []
-        for variable in variables:
-            method = self._method(variable)
+        for variable, method in zip(variables, self._methods, strict=True):
             method.require_fit(
                 tuple(variable.shape), variable.dtype, is_complex="complex" in variable.dtype
             )
@@ -133,7 +133,6 @@ class _HeavyBall(keras.optimizers.Optimizer):  # type: ignore[misc]
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Make one step with these gradients."""
-        self._numbers = None
         try:
             super().apply(grads, trainable_variables)
         finally:
@@ -143,7 +142,7 @@ class _HeavyBall(keras.optimizers.Optimizer):  # type: ignore[misc]
         """The update of one variable."""
         index = self._get_variable_index(variable)
         kept = [states[index] if states else None for states in self._states()]
-        method = self._method(variable)
+        method = self._methods[index]
         g, w = _array(gradient), _array(variable)
         stored = Stored(*(None if state is None else _array(state) for state in kept))
         with float64_at_hand(w):

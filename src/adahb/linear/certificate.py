@@ -161,6 +161,7 @@ def blocks(X: Matrix) -> Iterator[tuple[slice, Matrix]]:
             yield rows, X
         elif isinstance(X, sparse.csr_array):
             first, last = X.indptr[rows.start], X.indptr[rows.stop]
+            # Given to the constructor, parts of larger arrays would be copied.
             block = sparse.csr_array((rows.stop - start, X.shape[1]), dtype=X.dtype)
             block.data, block.indices = X.data[first:last], X.indices[first:last]
             block.indptr = X.indptr[start : rows.stop + 1] - first

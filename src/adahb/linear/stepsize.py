@@ -49,6 +49,7 @@ Vector = NDArray[np.float64]
 FACTOR = 4.0
 CANDIDATES = 8
 WITHIN = 1.25
+"""So many times the least certified gap of a pilot is as good."""
 _MOST = 1 << 14
 _FEWEST = 512
 _WORTHWHILE = 1 << 12
