@@ -207,6 +207,12 @@ def reproduce_deep(
         float | None, typer.Option(min=0, help="Seconds after which no run is begun.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of every run.")] = None,
+    networks: Annotated[
+        list[str] | None, typer.Option("--networks", help="Those of the preset to train.")
+    ] = None,
+    datasets: Annotated[
+        list[str] | None, typer.Option("--datasets", help="Those of the preset to train on.")
+    ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Every seed over the whole grid.")] = False,
     backend: BackendName = "loky",
     scheduler: Scheduler = None,
@@ -238,6 +244,8 @@ def reproduce_deep(
             device=device,
             bf16=device == "cuda",
             epochs=epochs,
+            networks=_names(networks),
+            datasets=_names(datasets),
         ),
         lambda line: stderr.print(line, highlight=False, soft_wrap=True),
     )
@@ -408,12 +416,16 @@ def _problems(data: Path | None, sets: Sequence[str] | None) -> list[Problem]:
     """The problems of figure 6, with a word about those that cannot be had."""
     from adahb.experiments.convex import available
 
-    wanted = None if sets is None else [name for text in sets for name in text.split(",")]
     return available(
         None if data is None else str(data),
-        wanted,
+        _names(sets),
         lambda line: stderr.print(line, highlight=False, soft_wrap=True),
     )
+
+
+def _names(texts: Sequence[str] | None) -> list[str] | None:
+    """Names given one by one or separated by commas; None where none was given."""
+    return None if texts is None else [name for text in texts for name in text.split(",")]
 
 
 def _integers(name: str, values: Sequence[str]) -> list[int]:

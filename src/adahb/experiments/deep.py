@@ -7,9 +7,10 @@ come in three stages, the most telling first:
 2. five seeds at the α that each protocol chooses;
 3. five seeds over the grid.
 
-Two protocols choose α: ``published`` by the test accuracy at the end, as was done for the paper,
-and ``fair`` by the accuracy at the end on images held out of the training set, which runs of their
-own have not seen.  What is compared are in both cases runs on the whole training set.
+Three protocols choose α: ``published`` by the test accuracy at the end, as was done for the paper;
+``fair`` by the accuracy at the end on images held out of the training set, which runs of their own
+have not seen; ``training`` by the training loss at the end, which the paper speaks of, too.  What
+is compared are in all cases runs on the whole training set.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ from adahb.data import Split, load_images
 from adahb.experiments.store import Job, Json, Store
 from adahb.experiments.training import Prepared, Recipe, Run, prepare, train
 
-Protocol = Literal["published", "fair"]
-PROTOCOLS: tuple[Protocol, ...] = ("published", "fair")
+Protocol = Literal["published", "fair", "training"]
+BY_ACCURACY: tuple[Protocol, ...] = ("published", "fair")
+PROTOCOLS: tuple[Protocol, ...] = (*BY_ACCURACY, "training")
+_JUDGES: Mapping[Protocol, str] = MappingProxyType(
+    {"published": "test_accuracy", "fair": "held_out_accuracy", "training": "train_loss"}
+)
 GRID = (0.1, 0.01, 0.001, 0.0001)
 SEEDS = (0, 1, 2, 3, 4)
 STAND_IN = "digits"
@@ -165,9 +170,10 @@ class Cell:
 
     def chosen(self, store: Store, entry: Entry, protocol: Protocol) -> float:
         """The α that a protocol chooses, once the grid is in the store."""
-        judge = "held_out_accuracy" if protocol == "fair" else "test_accuracy"
+        judge = _JUDGES[protocol]
         reached = [last(store.result(task), judge) for task in self.grid(entry, protocol)]
-        return entry.grid[int(np.argmax(reached))]
+        best = np.argmin(reached) if judge.endswith("loss") else np.argmax(reached)
+        return entry.grid[int(best)]
 
     def repeats(self, store: Store, entry: Entry, protocol: Protocol) -> list[DeepTask]:
         """The runs that are compared: every seed at the chosen α."""
@@ -234,10 +240,26 @@ PRESETS: Mapping[str, tuple[Cell, ...]] = MappingProxyType(
 
 
 def cells(
-    preset: str, *, home: str | None, device: str, bf16: bool, epochs: int | None = None
+    preset: str,
+    *,
+    home: str | None,
+    device: str,
+    bf16: bool,
+    epochs: int | None = None,
+    networks: Iterable[str] | None = None,
+    datasets: Iterable[str] | None = None,
 ) -> list[Cell]:
-    """The cells of a preset, to be run somewhere; ``epochs`` shortens all of them."""
+    """The cells of a preset, to be run somewhere; ``epochs`` shortens all of them.
+
+    ``networks`` and ``datasets`` keep those of the preset that are named.
+    """
     found = PRESETS[check.choice("preset", preset, PRESETS)]
+    for name, wanted in (("network", networks), ("dataset", datasets)):
+        there = list(dict.fromkeys(getattr(cell, name) for cell in found))
+        kept = there if wanted is None else [check.choice(f"{name}s", w, there) for w in wanted]
+        found = tuple(cell for cell in found if getattr(cell, name) in kept)
+    if not found:
+        raise ValueError(f"preset={preset!r} has none of these networks on none of these datasets")
     return [
         replace(cell, home=home, device=device, bf16=bf16, epochs=epochs or cell.epochs)
         for cell in found

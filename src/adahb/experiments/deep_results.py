@@ -11,13 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adahb.experiments.deep import GRID, PROTOCOLS, SEEDS, SIX, Cell, Entry, Protocol, last
+from adahb.experiments.deep import (
+    BY_ACCURACY,
+    GRID,
+    PROTOCOLS,
+    SEEDS,
+    SIX,
+    Cell,
+    Entry,
+    Protocol,
+    last,
+)
 from adahb.experiments.findings import STAND_IN, Claim, Estimate, Finding, mean
 from adahb.experiments.store import Json, Store, read_json
 
 OURS = "AdaHB"
 """The label of the entry that the others are compared with."""
 QUANTITIES = ("train_loss", "test_accuracy")
+"""What there are curves of."""
 ACCURACY_SLACK = 0.005
 """Test accuracies count as equal within half a percentage point."""
 
@@ -59,6 +70,7 @@ def _row(cell: Cell, entry: Entry, protocol: Protocol, store: Store) -> Json:
         ends = np.array([last(result, quantity) for result in results])
         row[quantity] = asdict(_mean(ends))
         row[f"{quantity} curve"] = _band([result[quantity] for result in results])
+    row["final_loss"] = asdict(_mean(np.array([last(result, "final_loss") for result in results])))
     if entry.label != OURS:
         for quantity in QUANTITIES:
             row[f"AdaHB minus this, {quantity}"] = asdict(
@@ -187,7 +199,7 @@ def _lower_loss(name: str, cells: Sequence[Cell], store: Store) -> Claim:
 def _good_accuracy(cells: Sequence[Cell], store: Store) -> Claim:
     findings = []
     for cell in cells:
-        for protocol in PROTOCOLS:
+        for protocol in BY_ACCURACY:
             rivals = [entry for entry in cell.entries if entry.label != OURS]
             best = max(
                 rivals,
@@ -211,8 +223,8 @@ def _good_accuracy(cells: Sequence[Cell], store: Store) -> Claim:
 
 def _remark(cells: Sequence[Cell]) -> str:
     protocols = (
-        "α is chosen for each optimizer by the test accuracy at the end (published) or by images "
-        f"held out (fair); {len(SEEDS)} seeds, paired."
+        "α is chosen for each optimizer by the test accuracy at the end (published), by images "
+        f"held out (fair) or by the training loss (training); {len(SEEDS)} seeds, paired."
     )
     if all(cell.dataset == "digits" for cell in cells):
         protocols += f" {STAND_IN}"

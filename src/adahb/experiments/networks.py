@@ -29,35 +29,39 @@ Shape = tuple[int, int, int]
 
 
 class Dropout(nn.Module):
-    """Dropout whose noise comes from a generator of the run's own.
+    """Dropout whose noise is drawn before the forward pass, from a generator of the run's own.
 
-    Runs that share a device then do not draw from one another's noise, in whatever order they go.
+    Runs that share a device then do not draw from one another's noise, in whatever order they go,
+    and the network itself is free of chance: it can be compiled.
     """
 
-    def __init__(self, rate: float, generator: Generator) -> None:
+    kept: Tensor
+
+    def __init__(self, rate: float, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.rate, self.generator = rate, generator
+        self.rate, self.shape = rate, shape
+        self.register_buffer("kept", torch.empty(0, *shape, dtype=torch.bool), persistent=False)
+
+    def draw(self, batch: int, generator: Generator) -> None:
+        """Choose at random which entries of the next batch are kept."""
+        if len(self.kept) != batch:
+            self.kept = self.kept.new_empty(batch, *self.shape)
+            if len(self.shape) == 3 and self.kept.is_cuda:
+                self.kept = self.kept.contiguous(memory_format=torch.channels_last)
+        self.kept.bernoulli_(1.0 - self.rate, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero a share ``rate`` of the entries, at random, and scale up the rest."""
-        if not self.training:
-            return x
-        kept = torch.empty_like(x, dtype=torch.float32).bernoulli_(
-            1.0 - self.rate, generator=self.generator
-        )
-        return x * kept.to(x.dtype) / (1.0 - self.rate)
+        """Zero the entries that are not kept, a share ``rate`` of all, and scale up the rest."""
+        return x * self.kept.to(x.dtype) / (1.0 - self.rate) if self.training else x
 
 
-def network(
-    name: str, shape: Shape, classes: int, *, seed: int, generator: Generator | None = None
-) -> nn.Module:
+def network(name: str, shape: Shape, classes: int, *, seed: int) -> nn.Module:
     """A freshly initialised network for images of ``shape`` (channels, height, width).
 
-    The weights depend on ``seed`` alone, wherever they go afterwards; dropout draws from
-    ``generator``, which belongs to the device of the training.
+    The weights depend on ``seed`` alone, wherever they go afterwards.  What is dropped out is
+    drawn by `draw_dropout`, before each forward pass of the training.
     """
-    maker = NETWORKS[check.choice("name", name, NETWORKS)]
-    made = maker(shape, classes, generator or Generator().manual_seed(seed))
+    made = NETWORKS[check.choice("name", name, NETWORKS)](shape, classes)
     start = Generator().manual_seed(seed)
     for module in made.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
@@ -65,6 +69,13 @@ def network(
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
     return made
+
+
+def draw_dropout(model: nn.Module, batch: int, generator: Generator) -> None:
+    """Draw what every dropout layer keeps of the next batch."""
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.draw(batch, generator)
 
 
 def penalty(name: str) -> float:
@@ -86,32 +97,32 @@ def _he_of_keras(weight: Tensor, generator: Generator) -> None:
     nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
 
 
-def _cnn(shape: Shape, classes: int, generator: Generator) -> nn.Module:
+def _cnn(shape: Shape, classes: int) -> nn.Module:
     return nn.Sequential(
         *_convolution(shape[0]),
         *_convolution(32),
         nn.MaxPool2d(2),
         nn.BatchNorm2d(32, **_KERAS),
-        Dropout(0.25, generator),
+        Dropout(0.25, _pooled(shape)),
         nn.Flatten(),
-        nn.Linear(_flat(shape), 128),
+        nn.Linear(math.prod(_pooled(shape)), 128),
         nn.ReLU(),
         nn.BatchNorm1d(128, **_KERAS),
-        Dropout(0.5, generator),
+        Dropout(0.5, (128,)),
         nn.Linear(128, classes),
     )
 
 
-def _cnn_paper(shape: Shape, classes: int, generator: Generator) -> nn.Module:
+def _cnn_paper(shape: Shape, classes: int) -> nn.Module:
     return nn.Sequential(
         *_convolution(shape[0]),
         *_convolution(32),
         nn.MaxPool2d(2),
-        Dropout(0.25, generator),
+        Dropout(0.25, _pooled(shape)),
         nn.Flatten(),
-        nn.Linear(_flat(shape), 128),
+        nn.Linear(math.prod(_pooled(shape)), 128),
         nn.ReLU(),
-        Dropout(0.5, generator),
+        Dropout(0.5, (128,)),
         nn.Linear(128, classes),
     )
 
@@ -120,9 +131,9 @@ def _convolution(channels: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(channels, 32, 3, padding="same"), nn.ReLU(), nn.BatchNorm2d(32, **_KERAS)
 
 
-def _flat(shape: Shape) -> int:
-    """How many numbers are left of an image after pooling."""
-    return 32 * (shape[1] // 2) * (shape[2] // 2)
+def _pooled(shape: Shape) -> Shape:
+    """What is left of an image after pooling."""
+    return 32, shape[1] // 2, shape[2] // 2
 
 
 class Block(nn.Module):
@@ -167,15 +178,15 @@ def _residual(
     return nn.Sequential(*layers, *head)
 
 
-def _resnet18(shape: Shape, classes: int, _: Generator) -> nn.Module:
+def _resnet18(shape: Shape, classes: int) -> nn.Module:
     return _residual(shape, classes, (64, 128, 256, 512), 2, keras=False)
 
 
-def _resnet20(shape: Shape, classes: int, _: Generator) -> nn.Module:
+def _resnet20(shape: Shape, classes: int) -> nn.Module:
     return _residual(shape, classes, (16, 32, 64), 3, keras=True)
 
 
-NETWORKS: Mapping[str, Callable[[Shape, int, Generator], nn.Module]] = MappingProxyType(
+NETWORKS: Mapping[str, Callable[[Shape, int], nn.Module]] = MappingProxyType(
     {"cnn": _cnn, "cnn-paper": _cnn_paper, "resnet18": _resnet18, "resnet20": _resnet20}
 )
 _STARTS: Mapping[str, Callable[[Tensor, Generator], None]] = MappingProxyType(

@@ -47,7 +47,7 @@ FIGURES: dict[int, tuple[str, Kind, str]] = {
     ),
 }
 """What each figure shows, the files it is drawn from, and what a reader should know."""
-PROTOCOLS = ("published", "fair")
+PROTOCOLS = ("published", "fair", "training")
 
 
 def figure(n: int, folder: Path, files: Sequence[ResultFile]) -> Json:

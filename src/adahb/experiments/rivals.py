@@ -137,12 +137,22 @@ def _capturable(cls: Any, **constants: Any) -> _Maker:
     return make
 
 
-def _cosine(cls: Any) -> _Maker:
+def _fused(maker: Callable[..., _Maker], cls: Any, **constants: Any) -> _Maker:
+    """One kernel for all tensors, where the step is captured."""
+
+    def make(wanted: Wanted) -> Rival:
+        return maker(cls, **constants, fused=wanted.capturable or None)(wanted)
+
+    return make
+
+
+def _cosine(cls: Any, **constants: Any) -> _Maker:
     def make(wanted: Wanted) -> Rival:
         lr: float | Tensor = wanted.alpha
         if wanted.capturable:  # read by the graph at every step
             lr = torch.tensor(lr, device=wanted.params[0].device)
-        optimizer = cls(wanted.params, lr=lr, capturable=wanted.capturable, **wanted.options)
+        options = {**constants, **wanted.options, "capturable": wanted.capturable}
+        optimizer = cls(wanted.params, lr=lr, **options)
         return Cosine(optimizer, wanted.alpha, wanted.steps_an_epoch * wanted.epochs)
 
     return make
@@ -162,13 +172,13 @@ def _schedule_free(wanted: Wanted) -> Rival:
 _MAKERS: Mapping[str, _Maker] = MappingProxyType(
     {
         "AdaHB": _adahb,
-        "Adam": _capturable(torch.optim.Adam),
-        "SGD": _plain(torch.optim.SGD),
-        "SGD-momentum": _plain(torch.optim.SGD, momentum=0.9),
+        "Adam": _fused(_capturable, torch.optim.Adam),
+        "SGD": _fused(_plain, torch.optim.SGD),
+        "SGD-momentum": _fused(_plain, torch.optim.SGD, momentum=0.9),
         "AdaGrad": _plain(torch.optim.Adagrad),
         "RMSprop": _capturable(torch.optim.RMSprop, alpha=0.9),
-        "Adam cosine": _cosine(torch.optim.Adam),
-        "AdamW cosine": _cosine(torch.optim.AdamW),
+        "Adam cosine": _fused(_cosine, torch.optim.Adam),
+        "AdamW cosine": _fused(_cosine, torch.optim.AdamW),
         "Schedule-Free AdamW": _schedule_free,
     }
 )

@@ -1,9 +1,9 @@
 """Training one network: the loop of figures 1 to 4, on a CPU or on a GPU.
 
-On a GPU everything stays on the device: the images, the order of an epoch, the sums of losses.  A
-training step (forward, backward, optimizer) is captured once as a CUDA graph, and several runs,
-each with a stream of its own, are in flight together; the host waits for none of them until an
-epoch is over.
+On a GPU everything stays on the device: the images, the order of an epoch, the sums of losses.
+Forward and backward passes are compiled, a training step (forward, backward, optimizer) and the
+evaluation after an epoch are captured once as CUDA graphs, and several runs, each with a stream of
+its own, are in flight together; the host waits for none of them.
 
 What a run draws depends on its seed alone: weights, the order of samples and dropout's noise come
 from generators of its own.  On the CPU a run is repeated bit for bit.  On a GPU sums of gradients
@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,14 +25,16 @@ from torch.nn.functional import cross_entropy
 
 from adahb.data import Split
 from adahb.experiments import rivals
-from adahb.experiments.networks import network, penalty
+from adahb.experiments.networks import draw_dropout, network, penalty
 
 Name = TypeVar("Name")
 
 _WARM_UP = 3
 """Steps before a capture: torch's libraries choose and allocate in them."""
-_EVALUATED = 2_000
-"""Images evaluated at a time."""
+_EVALUATED = 2_500
+"""Images evaluated at a time; it divides what there is of the real data sets, held out or not."""
+_FORMS = 64
+"""Networks, shapes and modes of which one process compiles a form each."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,13 @@ class Batches:
     y: Tensor
     mean: Tensor | float
 
-    def take(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """Images as numbers between 0 and 1, less their mean where that is wanted."""
-        return self.x[rows].float() / 255 - self.mean, self.y[rows]
+    def take(self, rows: Tensor | slice) -> Batches:
+        """Some of them."""
+        return Batches(self.x[rows], self.y[rows], self.mean)
+
+    def parts(self, size: int) -> Iterator[Batches]:
+        """All of them, ``size`` at a time and what is left."""
+        return (self.take(slice(start, start + size)) for start in range(0, len(self), size))
 
     def __len__(self) -> int:
         return len(self.y)
@@ -121,6 +128,7 @@ class Run:
         device: str = "cpu",
         bf16: bool = False,
         captured: bool | None = None,
+        compiled: bool | None = None,
     ) -> None:
         if recipe.batch > len(data.train):
             raise ValueError(
@@ -137,7 +145,6 @@ class Run:
                 data.shape,
                 data.classes,
                 seed=recipe.seed,
-                generator=self._noise,
             ).to(device)
             if on_gpu:
                 self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -156,8 +163,13 @@ class Run:
             ] * bool(penalty(recipe.network))
             self._rows = torch.zeros(recipe.batch, dtype=torch.int64, device=device)
             self._running = torch.zeros((), dtype=torch.float64, device=device)
-        self._captures = on_gpu and self.optimizer.capturable if captured is None else captured
-        self._graph: torch.cuda.CUDAGraph | None = None
+            self._means = torch.zeros(len(self._looked_at), 2, dtype=torch.float64, device=device)
+            if on_gpu:
+                torch.backends.cudnn.benchmark = True
+        self._compiled = on_gpu if compiled is None else compiled
+        self._captures = on_gpu if captured is None else captured
+        self._step_graph: torch.cuda.CUDAGraph | None = None
+        self._means_graph: torch.cuda.CUDAGraph | None = None
         self._permutation = torch.empty(0, dtype=torch.int64)
         self.steps = 0
         self._started = time.perf_counter()
@@ -205,55 +217,76 @@ class Run:
         if not self._captures or self.steps < _WARM_UP:
             self._train()
         else:
-            if self._graph is None:
-                self._graph = self._capture()
-            self._graph.replay()
+            if self._step_graph is None:
+                self.optimizer.zero_grad()
+                alone = self.optimizer.capturable
+                self._step_graph = self._capture(self._train if alone else self._differentiate)
+            self._step_graph.replay()
+            if not self.optimizer.capturable:
+                self.optimizer.step()
 
     def _train(self) -> None:
-        """Forward, backward, update: what is captured."""
+        """Forward, backward, update."""
+        self._differentiate()
+        self.optimizer.step()
+
+    def _differentiate(self) -> None:
+        """Forward and backward."""
         self.optimizer.zero_grad()
-        x, y = self.data.train.take(self._rows)
+        draw_dropout(self.model, self.recipe.batch, self._noise)
         with self._autocast():
-            scores = self.model(x)
-        loss = cross_entropy(scores.float(), y)
+            loss = self._made(_mean_loss)(self.model, self.data.train.take(self._rows))
         self._running += loss.detach()
         if self._decayed:
             squares = torch.stack([w.square().sum() for w in self._decayed]).sum()
             loss = loss + penalty(self.recipe.network) * squares
         loss.backward()
-        self.optimizer.step()
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._noise)
-        self.optimizer.zero_grad()
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-            self._train()
+            work()
         return graph
+
+    def _made(self, function: _Function) -> _Function:
+        return compiled(function) if self._compiled else function
 
     # ------------------------------------------------------------ the end of an epoch
 
+    @property
+    def _looked_at(self) -> dict[str, Batches]:
+        """What a network is evaluated on after each epoch."""
+        kept = {} if self.data.held_out is None else {"held_out": self.data.held_out}
+        return {"test": self.data.test, **kept}
+
     def _end_epoch(self) -> None:
         """Evaluate; numbers stay on the device until somebody asks for them."""
-        running = self._running / self.steps_an_epoch
         with self.optimizer.shipped(self._refresh):
             self.model.eval()
-            train, test = self._evaluate(self.data.train), self._evaluate(self.data.test)
-            held_out = self.data.held_out
-            kept = None if held_out is None else self._evaluate(held_out)
-        self.curves.add(running, train, test, kept, time.perf_counter() - self._started)
+            if self._captures and self.epoch > 1:
+                if self._means_graph is None:
+                    self._means_graph = self._capture(self._evaluate)
+                self._means_graph.replay()
+            else:
+                self._evaluate()
+            if self.finished:
+                self.curves.final = self._mean(self.data.train)
+        means = dict(zip(self._looked_at, self._means.clone(), strict=True))
+        running = self._running / self.steps_an_epoch
+        self.curves.add(running, means, time.perf_counter() - self._started)
+
+    def _evaluate(self) -> None:
+        for kept, data in zip(self._means, self._looked_at.values(), strict=True):
+            kept.copy_(self._mean(data))
 
     @torch.no_grad()
-    def _evaluate(self, data: Batches) -> Tensor:
+    def _mean(self, data: Batches) -> Tensor:
         """Mean loss and share of right answers."""
         sums = torch.zeros(2, dtype=torch.float64, device=self._rows.device)
-        for start in range(0, len(data), _EVALUATED):
-            x, y = data.take(slice(start, start + _EVALUATED))
+        for part in data.parts(_EVALUATED):
             with self._autocast():
-                scores = self.model(x)
-            scores = scores.float()
-            loss = cross_entropy(scores, y, reduction="sum")
-            sums += torch.stack([loss, (scores.argmax(1) == y).sum()])
+                sums += self._made(_loss_and_hits)(self.model, part)
         return sums / len(data)
 
     @torch.no_grad()
@@ -265,9 +298,12 @@ class Run:
             norm.reset_running_stats()
             norm.momentum = None
         self.model.train()
-        for start in range(0, len(self.data.train), _EVALUATED):
-            with self._autocast():
-                self.model(self.data.train.take(slice(start, start + _EVALUATED))[0])
+        batch = self.recipe.batch
+        for part in self.data.train.parts(batch):
+            if len(part) == batch:  # as in the training, where an epoch has whole batches
+                draw_dropout(self.model, batch, self._noise)
+                with self._autocast():
+                    _scores(self.model, part)
         for norm, momentum in zip(norms, kept, strict=True):
             norm.momentum = momentum
 
@@ -283,39 +319,66 @@ class Run:
 class Curves:
     """What is recorded at the end of every epoch."""
 
+    final: Tensor | None = None
+    """Mean loss and accuracy of the final weights on what they were trained on."""
     _running: list[Tensor] = field(default_factory=list)
-    _train: list[Tensor] = field(default_factory=list)
-    _test: list[Tensor] = field(default_factory=list)
-    _held_out: list[Tensor] = field(default_factory=list)
+    _means: list[dict[str, Tensor]] = field(default_factory=list)
     _seconds: list[float] = field(default_factory=list)
 
-    def add(
-        self, running: Tensor, train: Tensor, test: Tensor, held_out: Tensor | None, seconds: float
-    ) -> None:
+    def add(self, running: Tensor, means: dict[str, Tensor], seconds: float) -> None:
         """Add an epoch; tensors are copied to the host when the curves are asked for."""
         self._running.append(running)
-        self._train.append(train)
-        self._test.append(test)
-        if held_out is not None:
-            self._held_out.append(held_out)
+        self._means.append(means)
         self._seconds.append(seconds)
 
     def plain(self) -> dict[str, Any]:
         """Lists, an entry for every epoch.
 
-        ``running_loss`` is the mean over the steps of the epoch, with dropout, as Keras reports it;
-        the other losses are of the weights at its end.
+        ``train_loss`` is the mean over the steps of the epoch, with dropout, as Keras reports it
+        and as the paper's figures show; the others are of the weights at its end.  ``final_loss``
+        and ``final_accuracy`` have one entry: the final weights on the training set, no dropout.
         """
         curves: dict[str, Any] = {
-            "running_loss": [float(x) for x in self._running],
+            "train_loss": [float(x) for x in self._running],
             "seconds": self._seconds,
         }
-        pairs = {"train": self._train, "test": self._test, "held_out": self._held_out}
-        for name, tensors in pairs.items():
-            if tensors:
-                loss, accuracy = torch.stack(tensors).cpu().T.tolist()
-                curves |= {f"{name}_loss": loss, f"{name}_accuracy": accuracy}
+        for name in self._means[0] if self._means else ():
+            loss, accuracy = torch.stack([means[name] for means in self._means]).cpu().T.tolist()
+            curves |= {f"{name}_loss": loss, f"{name}_accuracy": accuracy}
+        if self.final is not None:
+            loss, accuracy = self.final.tolist()
+            curves |= {"final_loss": [loss], "final_accuracy": [accuracy]}
         return curves
+
+
+_Function = Callable[[nn.Module, Batches], Tensor]
+
+
+def _scores(model: nn.Module, data: Batches) -> Tensor:
+    """What the network says of images, given as numbers from 0 to 1 less their mean if wanted."""
+    scores: Tensor = model(data.x.float() / 255 - data.mean)
+    return scores.float()
+
+
+def _mean_loss(model: nn.Module, data: Batches) -> Tensor:
+    return cross_entropy(_scores(model, data), data.y)
+
+
+def _loss_and_hits(model: nn.Module, data: Batches) -> Tensor:
+    """Sum of the losses and number of right answers."""
+    scores = _scores(model, data)
+    loss = cross_entropy(scores, data.y, reduction="sum")
+    return torch.stack([loss, (scores.argmax(1) == data.y).sum()])
+
+
+@lru_cache
+def compiled(function: _Function) -> _Function:
+    """Return the function fused by torch's compiler, once for each network, shape and mode."""
+    from torch._dynamo import config
+
+    config.recompile_limit = max(config.recompile_limit, _FORMS)
+    made: _Function = torch.compile(function, dynamic=False)
+    return made
 
 
 def train(run: Run) -> dict[str, Any]:
