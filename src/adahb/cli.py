@@ -259,11 +259,11 @@ def reproduce_deep(
         console=stderr,
         backend=cluster,
     )
-    if found is None:
+    if found is not None:
+        printed.deep(found, stdout)
+        _list(paths)
+    if found is None or found["unfinished"]:
         stderr.print("the budget is spent; the same command goes on from there", highlight=False)
-        return
-    printed.deep(found, stdout)
-    _list(paths)
 
 
 @app.command("claims")
@@ -345,6 +345,40 @@ def bench_step(
         sys.stdout.write(to_json(result, 1))
     else:
         printed.steps(result, stdout, stderr)
+
+
+@bench.command("training")
+def bench_training(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    networks: Annotated[
+        list[str] | None, typer.Option("--networks", help="cnn, cnn-paper, resnet18, resnet20.")
+    ] = None,
+    modes: Annotated[
+        list[str] | None, typer.Option("--modes", help="eager, captured, compiled.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Epochs that are timed.")] = 3,
+    partial: Annotated[
+        Path | None, typer.Option("--partial", help="File for the JSON so far.")
+    ] = None,
+) -> None:
+    """Time an epoch of the deep experiments on a GPU, eager, captured and compiled.
+
+    [dim]adahb bench training --json > training.json[/dim]
+    """
+    from adahb.experiments import bench_training, printed
+    from adahb.experiments.store import to_json
+
+    with stderr.status("measuring"):
+        result = bench_training.run(
+            _names(networks) or bench_training.NETWORKS_TIMED,
+            modes=_names(modes) or tuple(bench_training.MODES),
+            repeats=repeats,
+            out=partial,
+        )
+    if as_json:
+        sys.stdout.write(to_json(result, 1))
+    else:
+        printed.training(result, stdout)
 
 
 @bench.command("linear")

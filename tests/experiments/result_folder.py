@@ -57,7 +57,7 @@ def convex():
 
 def deep(dataset="cifar10", networks=("cnn", "resnet18"), judged=("C5", "C6", "C7"), remark=""):
     def row(k, label):
-        found = {"label": label, "alpha": 0.01}
+        found = {"label": label, "alpha": 0.01, "final_loss": estimate(0.05 * (k + 1), 0.01)}
         for quantity in ("train_loss", "test_accuracy"):
             found[quantity] = estimate(0.1 * (k + 1), 0.01)
             found[f"{quantity} curve"] = {

@@ -40,6 +40,7 @@ class Made(Store):
         accuracy = 0.9 - 0.1 * off - noise
         held_out = 0.9 - 0.1 * abs(np.log10(task.alpha / 0.1))
         curves = {"train_loss": [1.0, loss], "test_accuracy": [0.1, accuracy]}
+        curves["final_loss"] = [loss / 2]
         return {**curves, "held_out_accuracy": [0.1, held_out + fair], "environment": {"a": "b"}}
 
 
@@ -64,6 +65,7 @@ def test_each_protocol_chooses_by_its_own_images():
     store = Made()
     assert TINY.chosen(store, PAIR[0], "published") == 0.01
     assert TINY.chosen(store, PAIR[0], "fair") == 0.1
+    assert TINY.chosen(store, PAIR[0], "training") == 0.01
     assert all(task.held_out == 100 for task in TINY.grid(PAIR[0], "fair"))
     repeats = TINY.repeats(store, PAIR[0], "fair")
     assert [task.seed for task in repeats] == list(SEEDS)
@@ -170,10 +172,10 @@ def test_figures_have_a_panel_for_each_cell():
         assert [t.get_text() for t in figure.legends[0].get_texts()] == ["AdaHB", "SGD"]
 
 
-def swept(folder, **options):
+def swept(folder, cells=(TINY,), **options):
     return commands.train_deep(
         folder,
-        [TINY],
+        cells,
         "tiny",
         **{"whole": False, "in_flight": 1, "budget": None, **options},
         console=QUIET,
@@ -227,12 +229,22 @@ def test_what_a_sweep_leaves(whole):
     pictures = {
         f"deep-tiny-figure{number}-{protocol}.{kind}"
         for number in (1, 2)
-        for protocol in ("published", "fair")
+        for protocol in ("published", "fair", "training")
         for kind in ("png", "svg")
     }
     assert {p.name for p in whole.iterdir()} == {"runs", "deep-tiny.json", *pictures}
     stored = read_json(whole / "deep-tiny.json")
-    assert stored["cells"][0]["protocols"].keys() == {"published", "fair"}
+    assert stored["cells"][0]["protocols"].keys() == {"published", "fair", "training"}
+    assert stored["unfinished"] == []
+
+
+@pytest.mark.slow
+def test_cells_that_are_done_are_shown_when_time_runs_out(tmp_path, whole):
+    shutil.copytree(whole / "runs", tmp_path / "runs")
+    found, paths = swept(tmp_path, cells=[TINY, replace(TINY, batch=128)], budget=0.0)
+    assert [cell["batch"] for cell in found["cells"]] == [256]
+    assert found["unfinished"] == ["cnn, digits"]
+    assert paths
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,8 +24,15 @@ from adahb import _checks as check
 from adahb.data import Split
 from adahb.experiments.files import write_whole
 from adahb.experiments.networks import NETWORKS
-from adahb.experiments.store import environment, to_json
-from adahb.experiments.training import Prepared, Recipe, Run, prepare, train_together
+from adahb.experiments.store import to_json
+from adahb.experiments.training import (
+    Prepared,
+    Recipe,
+    Run,
+    prepare,
+    torch_environment,
+    train_together,
+)
 
 Json: TypeAlias = dict[str, Any]
 
@@ -33,12 +41,16 @@ MODES: dict[str, dict[str, bool]] = {
     "captured": {"captured": True, "compiled": False},
     "compiled": {"captured": True, "compiled": True},
 }
+NETWORKS_TIMED = ("cnn", "resnet18")
 IN_FLIGHT = (1, 2, 4, 6, 8, 12)
+_TOGETHER = 3
+"""Epochs of each run in flight; the last looks at the whole training set, too."""
 
 
 def run(
-    networks: Sequence[str] = ("cnn", "resnet18"),
+    networks: Sequence[str] = NETWORKS_TIMED,
     *,
+    device: str = "cuda",
     batches: Sequence[int] = (128, 512),
     in_flight: Sequence[int] = IN_FLIGHT,
     modes: Sequence[str] = tuple(MODES),
@@ -46,10 +58,11 @@ def run(
     repeats: int = 3,
     out: Path | None = None,
 ) -> Json:
-    """Time epochs on the CUDA device and return plain data, seconds throughout.
+    """Time epochs and return plain data, seconds throughout.
 
     Args:
         networks: Names of networks, each trained by AdaHB on images of CIFAR's shape.
+        device: "cuda", or "cpu" where nothing is captured: for a look at the benchmark itself.
         batches: Sizes of batches.
         in_flight: Numbers of runs that are trained together, for the first network.
         modes: "eager", "captured" or "compiled".
@@ -62,16 +75,12 @@ def run(
     for mode in modes:
         check.choice("modes", mode, MODES)
     repeats = check.integer("repeats", repeats, at_least=1)
-    if not torch.cuda.is_available():
-        raise ValueError("the benchmark of training needs a CUDA device, and torch sees none")
-    data = _images(check.integer("images", images, at_least=max(batches)))
+    check.choice("device", device, ("cpu", "cuda"))
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device='cuda' needs a CUDA device, and torch sees none")
+    data = _images(check.integer("images", images, at_least=max(batches)), device)
     found: Json = {"benchmark": "training", "images": images, "epochs": [], "in flight": []}
-    found["environment"] = {
-        **environment(),
-        "torch": torch.__version__,
-        "gpu": torch.cuda.get_device_name(),
-        "cuda": str(torch.version.cuda),
-    }
+    found["environment"] = torch_environment(device)
 
     def keep(part: str, row: Json) -> None:
         found[part].append(row)
@@ -81,7 +90,8 @@ def run(
     for name in networks:
         for batch in batches:
             for mode in modes:
-                seconds = _epoch(_recipe(name, batch, 0, repeats + 2), data, MODES[mode])
+                begun = _begun(_recipe(name, batch, 0, repeats + 3), data, MODES[mode])
+                seconds = [_timed(partial(_whole_epoch, begun)) for _ in range(repeats)]
                 row = {"network": name, "batch": batch, "mode": mode}
                 keep("epochs", {**row, "median": statistics.median(seconds), "min": min(seconds)})
     for batch in batches:
@@ -92,7 +102,7 @@ def run(
     return found
 
 
-def _images(count: int) -> Prepared:
+def _images(count: int, device: str) -> Prepared:
     rng = np.random.default_rng(0)
 
     def split(n: int) -> Split:
@@ -100,18 +110,24 @@ def _images(count: int) -> Prepared:
         return Split(pixels, rng.integers(0, 10, n))
 
     parts = split(count), split(count // 5)
-    return prepare(*parts, 10, held_out=0, centred=False, device="cuda")
+    return prepare(*parts, 10, held_out=0, centred=False, device=device)
 
 
 def _recipe(name: str, batch: int, seed: int, epochs: int) -> Recipe:
     return Recipe(name, "AdaHB", 0.001, seed, epochs, batch)
 
 
-def _epoch(recipe: Recipe, data: Prepared, mode: dict[str, bool]) -> list[float]:
-    """Seconds of each epoch but the first two, in which things are compiled and captured."""
-    run = Run(recipe, data, device="cuda", bf16=True, **mode)
-    seconds = [_timed(lambda: _whole_epoch(run)) for _ in range(recipe.epochs)]
-    return seconds[2:]
+def _begun(recipe: Recipe, data: Prepared, mode: dict[str, bool]) -> Run:
+    """A run after two epochs, in which things are compiled and captured."""
+    device = data.train.x.device.type
+    on_gpu = device == "cuda"
+    captured = mode["captured"] and on_gpu
+    run = Run(
+        recipe, data, device=device, bf16=on_gpu, captured=captured, compiled=mode["compiled"]
+    )
+    for _ in range(2):
+        _whole_epoch(run)
+    return run
 
 
 def _whole_epoch(run: Run) -> None:
@@ -121,18 +137,21 @@ def _whole_epoch(run: Run) -> None:
 
 def _runs_a_second(name: str, batch: int, many: int, data: Prepared) -> float:
     """Epochs of all runs over the time they take together, begun and captured beforehand."""
-    runs = [Run(_recipe(name, batch, k, 5), data, device="cuda", bf16=True) for k in range(many)]
-    for run in runs:
-        for _ in range(2):
-            _whole_epoch(run)
+    mode = MODES["compiled" if data.train.x.is_cuda else "eager"]
+    runs = [_begun(_recipe(name, batch, k, 2 + _TOGETHER), data, mode) for k in range(many)]
     begun = iter([(k, lambda run=run: run) for k, run in enumerate(runs)])
     seconds = _timed(lambda: list(train_together(begun, many)))
-    return many * 3 / seconds
+    return many * _TOGETHER / seconds
 
 
 def _timed(work: Callable[[], Any]) -> float:
-    torch.cuda.synchronize()
+    _wait()
     start = time.perf_counter()
     work()
-    torch.cuda.synchronize()
+    _wait()
     return time.perf_counter() - start
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -122,8 +122,9 @@ def train_deep(
     console: Console,
     backend: Backend | None = None,
 ) -> tuple[Json | None, list[Path]]:
-    """Figures 1 to 4 as PNG and SVG, with tables and claims as JSON; None if time ran out.
+    """Figures 1 to 4 as PNG and SVG, with tables and claims as JSON.
 
+    Where time runs out, of the cells whose runs are all there; None if there are none such.
     ``backend`` is by default what the device asks for: processes, or one that several runs share.
     """
     import matplotlib  # noqa: F401 - missing, it is to be missed before the runs
@@ -133,8 +134,8 @@ def train_deep(
         on_gpu = cells[0].device != "cpu"
         backend = OneDevice(in_flight) if on_gpu else Processes(in_flight)
     deadline = math.inf if budget is None else time.monotonic() + budget
-    for stage in deep.stages(cells, store, whole=whole):
-        complete = store.complete(
+    in_time = all(
+        store.complete(
             stage,
             workers=in_flight,
             console=console,
@@ -142,10 +143,14 @@ def train_deep(
             deadline=deadline,
             news=best.after,
         )
-        if not complete:
-            return None, []
-    data = deep_results.data(cells, store)
-    data["claims"] = [claim.plain() for claim in deep_results.claims(cells, store)]
+        for stage in deep.stages(cells, store, whole=whole)
+    )
+    done = [cell for cell in cells if in_time or deep.is_done(cell, store, whole=whole)]
+    if not done:
+        return None, []
+    data = deep_results.data(done, store)
+    data["unfinished"] = [cell.name for cell in cells if cell not in done]
+    data["claims"] = [claim.plain() for claim in deep_results.claims(done, store)]
     contents = {f"deep-{preset}.json": to_json(data).encode()}
     for number, protocol in product(figures.DEEP, deep.PROTOCOLS):
         if figures.deep_panels(data, number):

@@ -27,7 +27,14 @@ import numpy as np
 from adahb import _checks as check
 from adahb.data import Split, load_images
 from adahb.experiments.store import Job, Json, Store
-from adahb.experiments.training import Prepared, Recipe, Run, prepare, train
+from adahb.experiments.training import (
+    Prepared,
+    Recipe,
+    Run,
+    prepare,
+    torch_environment,
+    train,
+)
 
 Protocol = Literal["published", "fair", "training"]
 BY_ACCURACY: tuple[Protocol, ...] = ("published", "fair")
@@ -125,7 +132,7 @@ class DeepTask:
 
     def finish(self, run: Run) -> Json:
         """The curves, and what they were made with."""
-        return {**run.result(), "environment": _environment(self.device)}
+        return {**run.result(), "environment": torch_environment(self.device)}
 
 
 @dataclass(frozen=True)
@@ -206,10 +213,15 @@ def stages(cells: Iterable[Cell], store: Store, *, whole: bool) -> Iterator[list
     """
     cells = list(cells)
     pairs = [(cell, entry) for cell in cells for entry in cell.entries]
-    yield [task for p in PROTOCOLS for cell, entry in pairs for task in cell.grid(entry, p)]
+    yield [task for p in BY_ACCURACY for cell, entry in pairs for task in cell.grid(entry, p)]
     yield [task for p in PROTOCOLS for c, e in pairs for task in c.repeats(store, e, p)]
     if whole:
         yield [c.task(e, alpha, seed) for c, e in pairs for alpha in e.grid for seed in SEEDS]
+
+
+def is_done(cell: Cell, store: Store, *, whole: bool) -> bool:
+    """Tell whether every run of a cell is there."""
+    return all(all(map(store.has, stage)) for stage in stages([cell], store, whole=whole))
 
 
 def _cells(networks: Mapping[str, int], datasets: Iterable[str]) -> list[Cell]:
@@ -314,14 +326,3 @@ def last(result: Json, curve: str) -> float:
     value = result[curve][-1]
     worst = np.inf if curve.endswith("loss") else -np.inf
     return worst if value is None else float(value)
-
-
-def _environment(device: str) -> dict[str, str]:
-    import torch
-
-    from adahb.experiments.store import environment
-
-    found = {**environment(), "torch": torch.__version__}
-    if device != "cpu":
-        found |= {"gpu": torch.cuda.get_device_name(), "cuda": str(torch.version.cuda)}
-    return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from adahb.experiments import result_tables
 from adahb.experiments.result_tables import interval
 from adahb.experiments.store import Json
 from adahb.experiments.tables import linear_tables
@@ -129,7 +130,18 @@ def steps(result: Json, console: Console, errors: Console) -> None:
 
 def linear(result: Json, console: Console) -> None:
     """The parts of the linear benchmark."""
-    for title, (head, rows) in linear_tables(result).items():
+    _tables(linear_tables(result), console)
+
+
+def training(result: Json, console: Console) -> None:
+    """Epochs of networks, alone and in flight."""
+    _tables(result_tables.training(result), console)
+
+
+def _tables(
+    tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]], console: Console
+) -> None:
+    for title, (head, rows) in tables.items():
         table = Table(*head, title=title, title_justify="left", pad_edge=False)
         for row in rows:
             table.add_row(*row)

@@ -38,6 +38,7 @@ def deep_cell(cell: Json) -> Table:
         *("optimizer", "α chosen by", "α"),
         *("training loss [95 %]", "AdaHB minus this"),
         *("test accuracy [95 %]", "AdaHB minus this"),
+        "loss of the final weights",
     )
     rows: list[Row] = []
     for protocol, entries in cell["protocols"].items():
@@ -47,8 +48,42 @@ def deep_cell(cell: Json) -> Table:
                 difference = entry.get(f"AdaHB minus this, {quantity}")
                 row += (interval(entry[quantity]),)
                 row += (NOTHING if difference is None else interval(difference),)
-            rows.append(row)
+            rows.append((*row, interval(entry["final_loss"])))
     return head, rows
+
+
+def training(found: Json) -> dict[str, Table]:
+    """How long an epoch takes, and how many a device makes in a second."""
+    eager = {
+        (row["network"], row["batch"]): row["median"]
+        for row in found["epochs"]
+        if row["mode"] == "eager"
+    }
+    epochs: list[Row] = []
+    for row in found["epochs"]:
+        beside = eager.get((row["network"], row["batch"]))
+        faster = NOTHING if beside is None else f"{beside / row['median']:.1f}"
+        place = row["network"], str(row["batch"]), row["mode"]
+        epochs.append((*place, number(row["median"]), faster))
+    alone = {
+        (row["network"], row["batch"]): row["epochs a second"]
+        for row in found["in flight"]
+        if row["in flight"] == 1
+    }
+    together: list[Row] = []
+    for row in found["in flight"]:
+        one = alone.get((row["network"], row["batch"]))
+        rate = row["epochs a second"]
+        more = NOTHING if one is None else f"{rate / one:.2f}"
+        place = row["network"], str(row["batch"]), str(row["in flight"])
+        together.append((*place, number(rate), more))
+    return {
+        "Seconds an epoch": (("network", "batch", "mode", "seconds", "times faster"), epochs),
+        "Runs in flight": (
+            ("network", "batch", "in flight", "epochs a second", "of one alone"),
+            together,
+        ),
+    }
 
 
 def rivals(found: Json) -> Table:

@@ -26,6 +26,7 @@ from torch.nn.functional import cross_entropy
 from adahb.data import Split
 from adahb.experiments import rivals
 from adahb.experiments.networks import draw_dropout, network, penalty
+from adahb.experiments.store import environment
 
 Name = TypeVar("Name")
 
@@ -109,12 +110,15 @@ def prepare(
         x, y = split if rows is None else (split.x[rows], split.y[rows])
         return Batches(on_device(x), torch.from_numpy(y).to(device), mean)
 
-    return Prepared(
+    prepared = Prepared(
         batches(train, np.sort(chosen)),
         batches(test),
         batches(train, np.sort(kept)) if held_out else None,
         classes,
     )
+    if device != "cpu":  # runs have streams of their own, which do not wait for this one
+        torch.cuda.synchronize(device)
+    return prepared
 
 
 class Run:
@@ -202,7 +206,9 @@ class Run:
         return ended
 
     def result(self) -> dict[str, Any]:
-        """The curves so far as plain data; waits for the device."""
+        """The curves so far as plain data; waits for the device, which may be epochs behind."""
+        if self._stream is not None:
+            self._stream.synchronize()
         return self.curves.plain()
 
     # ------------------------------------------------------------ a step
@@ -379,6 +385,14 @@ def compiled(function: _Function) -> _Function:
     config.recompile_limit = max(config.recompile_limit, _FORMS)
     made: _Function = torch.compile(function, dynamic=False)
     return made
+
+
+def torch_environment(device: str) -> dict[str, str]:
+    """What networks are trained with."""
+    found = {**environment(), "torch": torch.__version__}
+    if device != "cpu":
+        found |= {"gpu": torch.cuda.get_device_name(), "cuda": str(torch.version.cuda)}
+    return found
 
 
 def train(run: Run) -> dict[str, Any]:
