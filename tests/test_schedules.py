@@ -72,6 +72,35 @@ def test_power_is_the_weighted_mean(t, r):
     assert at.eta == pytest.approx(1.5 / math.sqrt(t), rel=1e-15)
 
 
+@given(steps, st.floats(0, 30), st.integers(2, 500))
+def test_a_clock_of_its_own_for_the_average(t, r, tick):
+    """Steps go by one clock and weights by the other, and w is the mean of all z."""
+    at = AdaHB(alpha=1.5, gamma=0.5, power=r, tick=tick, averaging_tick=1)(t)
+    slow, weights = (
+        AdaHB(alpha=1.5, gamma=0.5, tick=1)((t - 1) // tick + 1),
+        HB(alpha=1, power=r)(t),
+    )
+    assert (at.eta, at.beta2, at.delta) == (slow.eta, slow.beta2, slow.delta)
+    assert (at.c, at.beta1) == (weights.c, weights.beta1)
+    assert at.alpha == pytest.approx(at.c * at.eta, rel=1e-15)
+
+
+def test_an_average_slower_than_the_steps_is_one_of_constant_weight():
+    schedule = HB(alpha=1.0, tick=10, averaging_tick=4)
+    assert schedule.period == 2
+    at = schedule(np.arange(1, 41))
+    np.testing.assert_array_equal(at.beta1, HB(alpha=1.0, tick=4)(np.arange(1, 41)).beta1)
+    np.testing.assert_array_equal(at.c, 1 - at.beta1)
+    assert schedule.guarantees == ()
+    for column in at[:4]:
+        np.testing.assert_array_equal(column[::2], column[1::2])
+
+
+def test_the_same_clock_twice_is_one_clock():
+    assert HB(alpha=1.0, tick=5, averaging_tick=5) == HB(alpha=1.0, tick=5)
+    assert HB(alpha=1.0, averaging_tick=1).guarantees == HB(alpha=1.0).guarantees
+
+
 def test_power_weights_grow_like_t_to_the_r():
     """Unrolled for r = 1, w is the mean of z_1, z_2, ... with weights 2, 3, ..., of order t."""
     weights = np.zeros(T)
@@ -217,6 +246,7 @@ def test_no_coefficients_beyond_the_horizon(family):
         (PSG, {"alpha": math.inf}, r"alpha must be a number in \(0, inf\), got inf"),
         (PSG, {"alpha": 10**400}, r"alpha must be a number in \(0, inf\), got 1000"),
         (PSG, {"alpha": -1}, r"alpha must be a number in \(0, inf\), got -1"),
+        (HB, {"alpha": 1.0, "averaging_tick": 0}, r"averaging_tick must be"),
         (HB, {"alpha": 1.0, "power": -0.1}, r"power must be a number in \[0, inf\), got -0.1"),
         (HB, {"alpha": 1.0, "tick": 0}, "tick must be an integer of at least 1, got 0"),
         (HBConstant, {"alpha": 1.0, "beta": 1.0}, r"beta must be a number in \[0, 1\), got 1.0"),

@@ -121,7 +121,7 @@ class TheoremBounds:
     def __post_init__(self) -> None:
         schedule = self.schedule
         covered = isinstance(schedule, schedules.HB | schedules.HBConstant)
-        if not covered or schedule.tick != 1 or getattr(schedule, "power", 0) != 0:
+        if not covered or not schedule.guarantees or getattr(schedule, "power", 0) != 0:
             raise ValueError(
                 "schedule must be one that Theorems 3 to 6 speak of (HB, HBConstant, AdaHB or "
                 f"AdaHBConstant with tick=1 and power=0), got {schedule!r}"

@@ -196,14 +196,15 @@ def hb(
     momentum: float | None = None,
     power: float = 0.0,
     tick: int = 1,
+    averaging_tick: int | None = None,
     **options: Unpack[Options],
 ) -> Run:
     """The heavy ball; ``momentum=None`` is t/(t+2), a number is constant."""
     schedule: Schedule
     if momentum is None:
-        schedule = schedules.HB(alpha=alpha, power=power, tick=tick)
+        schedule = schedules.HB(alpha=alpha, power=power, tick=tick, averaging_tick=averaging_tick)
     else:
-        _no_power(power, momentum)
+        _no_averaging(power, averaging_tick)
         schedule = schedules.HBConstant(alpha=alpha, beta=momentum, tick=tick)
     return run(objective, steps, schedule, **options)
 
@@ -218,14 +219,22 @@ def adahb(
     momentum: float | None = None,
     power: float = 0.0,
     tick: int = 1,
+    averaging_tick: int | None = None,
     **options: Unpack[Options],
 ) -> Run:
     """Algorithm 1, the adaptive heavy ball; ``momentum=None`` is t/(t+2), a number is constant."""
     schedule: Schedule
     if momentum is None:
-        schedule = schedules.AdaHB(alpha=alpha, gamma=gamma, delta=delta, power=power, tick=tick)
+        schedule = schedules.AdaHB(
+            alpha=alpha,
+            gamma=gamma,
+            delta=delta,
+            power=power,
+            tick=tick,
+            averaging_tick=averaging_tick,
+        )
     else:
-        _no_power(power, momentum)
+        _no_averaging(power, averaging_tick)
         schedule = schedules.AdaHBConstant(
             alpha=alpha, gamma=gamma, delta=delta, beta=momentum, tick=tick
         )
@@ -306,10 +315,13 @@ def run(
     )
 
 
-def _no_power(power: float, momentum: float) -> None:
+def _no_averaging(power: float, averaging_tick: int | None) -> None:
+    """Refuse what says how the weights of t/(t+2) go, where momentum is constant."""
     if power != 0:
+        raise ValueError(f"power must be 0 with constant momentum, got {power!r}")
+    if averaging_tick is not None:
         raise ValueError(
-            f"power must be 0 with constant momentum, got power={power!r}, momentum={momentum!r}"
+            f"averaging_tick must be None with constant momentum, got {averaging_tick!r}"
         )
 
 

@@ -22,7 +22,8 @@ with alpha = c eta, so that while no projection is active both make the same seq
 ``tick`` slows the clock: the coefficients change every ``tick`` steps only, as
 t = 1 + ⌊(step - 1)/tick⌋.  ``tick=1`` is the theory; the steps of an epoch are the paper's setting
 for deep networks, about which nothing is proved.  Inside a tick the momentum is constant, hence
-there c = 1 - beta1.
+there c = 1 - beta1.  The momentum can have a clock of its own: with ``averaging_tick=1`` w is at
+every step the weighted mean of all z, whatever clock the steps of z go by.
 
 Steps may be ints, floats, NumPy or other arrays, or tensors, which stay on their device and are not
 inspected, so that a step counter on a GPU is never waited for; everything else is checked.
@@ -104,8 +105,12 @@ class Schedule(ABC):
 
     def time(self, step: Any) -> Any:
         """Return the clock's t at step 1, 2, 3, ..., in float64."""
-        t = _clock(step)
-        return t if self.tick == 1 else (t - 1.0) // self.tick + 1.0
+        return _slowed(step, self.tick)
+
+    @property
+    def period(self) -> int:
+        """Steps in which no coefficient changes; they come one after another from step 1."""
+        return self.tick
 
     @abstractmethod
     def _at(self, t: Any) -> Coefficients:
@@ -211,25 +216,50 @@ class HB(Schedule):
     """
 
     power: float = 0.0
+    averaging_tick: int | None = None
+    """Steps that share one t in c and β; None is ``tick``."""
 
     _guarantees = (Guarantee("last", "1/sqrt(t)", "euclidean", "Theorem 3 of the paper"),)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set("power", check.number("power", self.power, at_least=0))
+        if self.averaging_tick is not None:
+            tick = check.integer("averaging_tick", self.averaging_tick, at_least=1)
+            self._set("averaging_tick", None if tick == self.tick else tick)
+
+    def __call__(self, step: Any) -> Coefficients:
+        """Return the coefficients of step 1, 2, 3, ...; a shape in gives that shape out."""
+        if self.averaging_tick is None:
+            return super().__call__(step)
+        at = self._at(self.time(step))
+        c, beta1 = self._averaging(_slowed(step, self.averaging_tick))
+        if self.averaging_tick > 1:
+            c = 1.0 - beta1
+        return at._replace(alpha=c * at.eta, beta1=beta1, c=c)
+
+    @property
+    def period(self) -> int:
+        """Steps in which no coefficient changes; they come one after another from step 1."""
+        return math.gcd(self.tick, self.averaging_tick or self.tick)
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What is proved; the theorem is r = 0, and its proof goes through with weights t^r."""
+        if self.averaging_tick is not None:
+            return ()
         weights = f", its proof with weights t^{self.power:g}" if self.power else ""
         return tuple(replace(g, source=g.source + weights) for g in super().guarantees)
 
     def _at(self, t: Any) -> Coefficients:
-        r = self.power
-        c = (r + 1.0) / (t + r + 2.0)
+        c, beta1 = self._averaging(t)
         eta = self.alpha / _math(t).sqrt(t)
-        # c_{t+1}(1 - c_t)/c_t without the division of small numbers: (1 - c_t)/c_t = t/(r + 1)
-        return Coefficients(alpha=c * eta, beta1=t / (t + r + 2.0), eta=eta, c=c)
+        return Coefficients(alpha=c * eta, beta1=beta1, eta=eta, c=c)
+
+    def _averaging(self, t: Any) -> tuple[Any, Any]:
+        """c_{t+1} and β_t, without the division of small numbers: (1 - c_t)/c_t = t/(r + 1)."""
+        r = self.power
+        return (r + 1.0) / (t + r + 2.0), t / (t + r + 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,6 +336,12 @@ def best_alpha(
         return D / (math.sqrt(2) * check.number("lipschitz", lipschitz, above=0))
     gamma = check.number("gamma", gamma, above=0, at_most=1)
     return D * math.sqrt(gamma / (2 * (2 - gamma)))
+
+
+def _slowed(step: Any, tick: int) -> Any:
+    """The t of a clock that goes on every ``tick`` steps."""
+    t = _clock(step)
+    return t if tick == 1 else (t - 1.0) // tick + 1.0
 
 
 def _plain(alpha: Any) -> Coefficients:

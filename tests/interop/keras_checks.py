@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 CASES = [
     (Case("AdaHB", tick=7), {}),
-    (Case("AdaHB", "l1"), {}),
+    (Case("AdaHB", "l1", options={"averaging_tick": 3}), {}),
     (Case("AdaHB", "l2", options={"form": "paper"}), {}),
     (Case("AdaHB", "box", options={"momentum": 0.9}), {"weight_decay": 0.3}),
     (Case("HB", options={"power": 2.0}), {"weight_decay": 0.3, "decoupled_weight_decay": False}),

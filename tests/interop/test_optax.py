@@ -21,6 +21,7 @@ METHODS = {"AdaHB": ours.adahb, "HB": ours.hb}
 CASES = [
     Case("AdaHB"),
     Case("AdaHB", tick=7, options={"power": 2.0}),
+    Case("AdaHB", "l1", 7, {"averaging_tick": 1, "power": 3.0}),
     Case("AdaHB", "l1"),
     Case("AdaHB", "l1", 7, {"form": "paper"}),
     Case("AdaHB", "l2", options={"form": "paper"}),

@@ -24,6 +24,12 @@ WRONG = [
     ({"tick": 0}, ValueError, "tick must be an integer of at least 1, got 0"),
     ({"tick": 1.5}, TypeError, "tick must be an integer .* got 1.5"),
     ({"power": -1.0}, ValueError, "power must be .* got -1.0"),
+    (
+        {"averaging_tick": 1, "momentum": 0.9},
+        ValueError,
+        "averaging_tick must be None with constant momentum, got 1",
+    ),
+    ({"averaging_tick": 0}, ValueError, "averaging_tick must be .* got 0"),
     ({"power": 1.0, "momentum": 0.9}, ValueError, "power must be 0 with constant momentum, got 1"),
     ({"weight_decay": -1e-4}, ValueError, "weight_decay must be .* got -0.0001"),
     ({"weight_decay": nan}, ValueError, "weight_decay must be .* got nan"),

@@ -69,12 +69,21 @@ SIX = tuple(Entry(name) for name in ("AdaHB", "Adam", "SGD", "SGD-momentum", "Ad
 MODERN = (
     Entry("AdaHB"),
     Entry("AdaHB", (("tick", 100),), name="AdaHB, tick 100"),
-    Entry("AdaHB", (("tick", 1), ("power", 10.0)), name="AdaHB, tick 1, power 10"),
+    *(
+        Entry(
+            "AdaHB",
+            (("averaging_tick", 1), ("power", power)),
+            name=f"AdaHB, averaged by the step, power {power:g}",
+        )
+        for power in (10.0, 30.0)
+    ),
     Entry("Adam cosine"),
     Entry("AdamW cosine"),
     Entry("Schedule-Free AdamW"),
 )
-"""AdaHB under other clocks beside what is used today; a cosine must know its horizon."""
+"""AdaHB under other clocks beside what is used today; a cosine must know its horizon.
+
+Averaged by the step, the steps and the second moment still go by the epoch."""
 
 
 @dataclass(frozen=True)

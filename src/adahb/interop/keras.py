@@ -208,6 +208,8 @@ class AdaHB(_HeavyBall):
             whose *average* is; see `averaged_parameters`.
         tick: Steps that share one t.  1 is the theory; in deep networks a slower clock is better.
         power: Averages with weights t^power; larger forgets the beginning faster.
+        averaging_tick: Steps that share one t in the momentum; None is ``tick``, 1 averages by the
+            step whatever clock the steps go by.
         weight_decay: λ; decoupled, λw joins the preconditioned gradient, else the gradient.  Where
             it does not apply is said by ``exclude_from_weight_decay``.
         decoupled_weight_decay: Which of the two.
@@ -231,6 +233,7 @@ class AdaHB(_HeavyBall):
         momentum: float | None = None,
         tick: int = 100,
         power: float = 0.0,
+        averaging_tick: int | None = None,
         weight_decay: float = 0.0,
         decoupled_weight_decay: bool = True,
         constraint: ConvexSet | Mapping[str, Any] | None = None,
@@ -252,6 +255,7 @@ class AdaHB(_HeavyBall):
             "momentum": momentum,
             "tick": tick,
             "power": power,
+            "averaging_tick": averaging_tick,
             "weight_decay": weight_decay,
             "decoupled_weight_decay": decoupled_weight_decay,
             "constraint": constraint,
@@ -285,6 +289,7 @@ class HB(_HeavyBall):
         momentum: float | None = None,
         tick: int = 100,
         power: float = 0.0,
+        averaging_tick: int | None = None,
         weight_decay: float = 0.0,
         decoupled_weight_decay: bool = True,
         constraint: ConvexSet | Mapping[str, Any] | None = None,
@@ -303,6 +308,7 @@ class HB(_HeavyBall):
             "momentum": momentum,
             "tick": tick,
             "power": power,
+            "averaging_tick": averaging_tick,
             "weight_decay": weight_decay,
             "decoupled_weight_decay": decoupled_weight_decay,
             "constraint": constraint,

@@ -46,6 +46,7 @@ STATIC = (
     "momentum",
     "tick",
     "power",
+    "averaging_tick",
     "weight_decay",
     "decoupled_weight_decay",
     "constraint",
@@ -78,6 +79,7 @@ def adahb(
     momentum: float | None = None,
     tick: int = 100,
     power: float = 0.0,
+    averaging_tick: int | None = None,
     weight_decay: float = 0.0,
     decoupled_weight_decay: bool = True,
     constraint: ConvexSet | None = None,
@@ -98,6 +100,8 @@ def adahb(
             whose *average* is; see `averaged_parameters`.
         tick: Steps that share one t.  1 is the theory; in deep networks a slower clock is better.
         power: Averages with weights t^power; larger forgets the beginning faster.
+        averaging_tick: Steps that share one t in the momentum; None is ``tick``, 1 averages by the
+            step whatever clock the steps go by.
         weight_decay: λ; decoupled, λw joins the preconditioned gradient, else the gradient.
         decoupled_weight_decay: Which of the two.
         constraint: A set of `adahb.sets`.
@@ -112,6 +116,7 @@ def adahb(
         momentum=momentum,
         tick=tick,
         power=power,
+        averaging_tick=averaging_tick,
         weight_decay=weight_decay,
         decoupled_weight_decay=decoupled_weight_decay,
         constraint=constraint,
@@ -127,6 +132,7 @@ def hb(
     momentum: float | None = None,
     tick: int = 100,
     power: float = 0.0,
+    averaging_tick: int | None = None,
     weight_decay: float = 0.0,
     decoupled_weight_decay: bool = True,
     constraint: ConvexSet | None = None,
@@ -141,6 +147,7 @@ def hb(
         momentum=momentum,
         tick=tick,
         power=power,
+        averaging_tick=averaging_tick,
         weight_decay=weight_decay,
         decoupled_weight_decay=decoupled_weight_decay,
         constraint=constraint,
@@ -156,6 +163,7 @@ def scale_by_adahb(
     momentum: float | None = None,
     tick: int = 100,
     power: float = 0.0,
+    averaging_tick: int | None = None,
 ) -> optax.GradientTransformation:
     """What `adahb` descends along, m ← β1 m + α V̂⁻¹ g with α for learning rate 1: to be chained.
 
@@ -165,7 +173,13 @@ def scale_by_adahb(
     >>> optimizer = optax.chain(scale_by_adahb(), optax.scale_by_learning_rate(0.1))
     """
     method = Method(
-        adaptive=True, gamma=gamma, delta=delta, momentum=momentum, tick=tick, power=power
+        adaptive=True,
+        gamma=gamma,
+        delta=delta,
+        momentum=momentum,
+        tick=tick,
+        power=power,
+        averaging_tick=averaging_tick,
     )
     return _transformation(method, 1.0, descend=False)
 

@@ -43,6 +43,7 @@ class Method:
     momentum: float | None = None
     tick: int = 100
     power: float = 0.0
+    averaging_tick: int | None = None
     weight_decay: float = 0.0
     decoupled_weight_decay: bool = True
     constraint: ConvexSet | None = None
@@ -60,6 +61,10 @@ class Method:
             )
         if self.momentum is not None and self.power:
             raise ValueError(f"power must be 0 with constant momentum, got {self.power!r}")
+        if self.momentum is not None and self.averaging_tick is not None:
+            raise ValueError(
+                f"averaging_tick must be None with constant momentum, got {self.averaging_tick!r}"
+            )
         if self.constraint is not None and not isinstance(self.constraint, ConvexSet):
             raise TypeError(
                 f"constraint must be a set of adahb.sets or None, got {self.constraint!r}"
@@ -75,11 +80,12 @@ class Method:
     def schedule(self) -> Schedule:
         """The coefficients for α = 1."""
         if self.momentum is None:
+            clocks: dict[str, Any] = {"tick": self.tick, "averaging_tick": self.averaging_tick}
             if self.adaptive:
                 return schedules.AdaHB(
-                    alpha=1.0, gamma=self.gamma, delta=self.delta, power=self.power, tick=self.tick
+                    alpha=1.0, gamma=self.gamma, delta=self.delta, power=self.power, **clocks
                 )
-            return schedules.HB(alpha=1.0, power=self.power, tick=self.tick)
+            return schedules.HB(alpha=1.0, power=self.power, **clocks)
         if self.adaptive:
             return schedules.AdaHBConstant(
                 alpha=1.0, gamma=self.gamma, delta=self.delta, beta=self.momentum, tick=self.tick

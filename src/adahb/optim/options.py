@@ -70,8 +70,11 @@ def check_values(group: Group) -> None:
     _check_narrow(group)
     if group.get("momentum") is not None:
         check.number("momentum", group["momentum"], at_least=0, below=1)
-        if group["power"]:
-            raise ValueError(f"power must be 0 with constant momentum, got {group['power']!r}")
+        for name, nothing in (("power", 0), ("averaging_tick", None)):
+            if group[name] not in (0, None):
+                raise ValueError(
+                    f"{name} must be {nothing} with constant momentum, got {group[name]!r}"
+                )
 
 
 def _check_narrow(group: Group) -> None:

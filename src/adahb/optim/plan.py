@@ -87,8 +87,8 @@ class Plan:
 
     def numbers(self, place: int, lr: float, step: int) -> Numbers:
         """The numbers of a step on one of the clocks, made again only where they have changed."""
-        tick = self.schedule.tick
-        key = lr, (step - 1) // tick, step // tick  # the latter because NAG looks a step ahead
+        period = self.schedule.period
+        key = lr, (step - 1) // period, step // period  # the latter for NAG, which looks ahead
         known = self._numbers.get(place)
         if known is None or known[0] != key:
             self._numbers[place] = known = key, numbers(self.schedule, lr, step)

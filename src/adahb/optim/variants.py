@@ -41,6 +41,8 @@ class AdaHB(HeavyBall):
             whose *average* is; see `averaged_parameters`.
         tick: Steps that share one t. 1 is the theory; in deep networks a slower clock is better.
         power: Averages with weights t^power; larger forgets the beginning faster.
+        averaging_tick: Steps that share one t in the momentum; None is ``tick``, 1 averages by the
+            step whatever clock the steps go by.
         weight_decay: λ; decoupled, λw joins the preconditioned gradient, else the gradient.
         decoupled_weight_decay: Which of the two.
         constraint: A set of `adahb.sets` for every parameter of the group. A parameter that starts
@@ -70,6 +72,7 @@ class AdaHB(HeavyBall):
         momentum: float | None = None,
         tick: int = 100,
         power: float = 0.0,
+        averaging_tick: int | None = None,
         weight_decay: float = 0.0,
         decoupled_weight_decay: bool = True,
         constraint: ConvexSet | None = None,
@@ -90,6 +93,7 @@ class AdaHB(HeavyBall):
             "momentum": momentum,
             "tick": tick,
             "power": power,
+            "averaging_tick": averaging_tick,
             "weight_decay": weight_decay,
             "decoupled_weight_decay": decoupled_weight_decay,
             "constraint": constraint,
@@ -110,7 +114,12 @@ class AdaHB(HeavyBall):
         gamma, delta, tick = group["gamma"], group["delta"], group["tick"]
         if group["momentum"] is None:
             return schedules.AdaHB(
-                alpha=1.0, gamma=gamma, delta=delta, power=group["power"], tick=tick
+                alpha=1.0,
+                gamma=gamma,
+                delta=delta,
+                power=group["power"],
+                tick=tick,
+                averaging_tick=group["averaging_tick"],
             )
         return schedules.AdaHBConstant(
             alpha=1.0, gamma=gamma, delta=delta, beta=group["momentum"], tick=tick
@@ -133,6 +142,7 @@ class HB(HeavyBall):
         momentum: float | None = None,
         tick: int = 100,
         power: float = 0.0,
+        averaging_tick: int | None = None,
         weight_decay: float = 0.0,
         decoupled_weight_decay: bool = True,
         constraint: ConvexSet | None = None,
@@ -150,6 +160,7 @@ class HB(HeavyBall):
             "momentum": momentum,
             "tick": tick,
             "power": power,
+            "averaging_tick": averaging_tick,
             "weight_decay": weight_decay,
             "decoupled_weight_decay": decoupled_weight_decay,
             "constraint": constraint,
@@ -167,7 +178,12 @@ class HB(HeavyBall):
     @staticmethod
     def _schedule(group: Group) -> Schedule:
         if group["momentum"] is None:
-            return schedules.HB(alpha=1.0, power=group["power"], tick=group["tick"])
+            return schedules.HB(
+                alpha=1.0,
+                power=group["power"],
+                tick=group["tick"],
+                averaging_tick=group["averaging_tick"],
+            )
         return schedules.HBConstant(alpha=1.0, beta=group["momentum"], tick=group["tick"])
 
 
