@@ -43,7 +43,7 @@ def main() -> None:
     project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
     try:
         for requirement in requirements(project, parser.parse_args().extras):
-            print(oldest(requirement))  # noqa: T201
+            print(oldest(requirement))
     except ValueError as error:
         parser.error(str(error))
 
