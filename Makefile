@@ -10,7 +10,7 @@ JOBS ?= auto
 TESTS ?= tests README.md docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce test lint types audit check minimum results docs package clean
+.PHONY: help install reproduce test lint types licences audit check minimum results docs package clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,15 +42,17 @@ lint: install ## ruff: style and format
 types: install ## mypy --strict
 	$(BIN)/mypy
 
-AUDIT := build/audit
-audit: install ## licences of what is installed, and its known vulnerabilities if the service answers
+licences: install ## the licence of everything installed; one that does not go with ours is an error
 	$(BIN)/python tools/licences.py
+
+AUDIT := build/audit
+audit: install ## known vulnerabilities of what is installed, if the service that knows them answers
 	@test -x $(AUDIT)/bin/pip-audit || { $(BIN)/python -m venv $(AUDIT) \
 	    && $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check \
 	        --retries 1 --timeout 10 pip-audit==2.10.1; } || true
 	$(BIN)/python tools/audit.py $(AUDIT)/bin/pip-audit
 
-check: lint types audit test ## all that CI runs, and audit
+check: lint types licences audit test ## all that CI runs, and audit
 
 results: install ## the committed results and the README's numbers, made again
 	$(BIN)/adahb reproduce synthetic --out results

@@ -16,7 +16,16 @@ def tool():
     return module
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/optimizers.md", "docs/linear.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/optimizers.md",
+        "docs/linear.md",
+        "docs/dependencies.md",
+        "docs/reliability.md",
+    ],
+)
 def test_the_numbers_are_those_of_the_results(tool, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert page in tool.PAGES
