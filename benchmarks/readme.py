@@ -32,6 +32,7 @@ SOAK = {
     "long": "Long runs",
 }
 """The parts of the soak, and what each of them tries."""
+NOT_MEASURED = "\n*Not measured yet.*\n"
 PAGES = {
     "README.md": ("claims", "stuck", "rivals", "step", "projection", "linear-accuracy"),
     "docs/optimizers.md": ("digits", "rivals", "forms", "precision", "step", "step-cpu"),
@@ -197,43 +198,37 @@ def _oldest(requirement: str) -> str:
     return requirement.partition(">=")[2].partition(";")[0]
 
 
-def _soaked_parts(results: Path) -> dict[str, Any]:
-    """What the last soak found, by its parts; empty before the first."""
-    file = results / "soak.json"
-    return read_json(file)["parts"] if file.is_file() else {}
-
-
-NOT_MEASURED = "\n*Not measured yet.*\n"
-
-
 def _soak(results: Path) -> str:
-    """What the last soak tried, a row for each part."""
-    found = _soaked_parts(results)
-    if not found:
+    """What the last soak tried, a row for each part, and where."""
+    if not (results / "soak.json").is_file():
         return NOT_MEASURED
+    found = read_json(results / "soak.json")
     rows = []
     for part, title in SOAK.items():
-        if part in found:
-            tried = sum(row["tried"] for row in found[part]["rows"])
-            spent = found[part]["seconds"] / 60
-            rows.append((title, f"{tried:,}", str(found[part]["defects"]), f"{spent:.1f}"))
-        else:
+        if (result := found["parts"].get(part)) is None:
             rows.append((title, "not measured yet", "", ""))
-    return _table(("what", "tried", "wrong outcomes", "minutes"), rows)
+        else:
+            tried = sum(row["tried"] for row in result["rows"])
+            rows.append((title, f"{tried:,}", str(result["defects"]), f"{result['minutes']:.1f}"))
+    machine = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
+    return _table(("what", "tried", "defects", "minutes"), rows) + f"\nOn: {machine}.\n"
 
 
 def _soaked(part: str, results: Path) -> str:
     """What one part of the soak tried, with outcomes, and the other numbers that it found."""
-    found = _soaked_parts(results).get(part)
+    file = results / "soak.json"
+    found = read_json(file)["parts"].get(part) if file.is_file() else None
     if found is None:
         return NOT_MEASURED
+    if found["defects"]:
+        return f"\n**{found['defects']} defects**, the last of which stopped it.\n"
     rows = [(row["kind"], f"{row['tried']:,}", _outcomes(row["outcomes"])) for row in found["rows"]]
     numbers = [
-        f"{name.replace('_', ' ')} {_shown(value)}"
+        f"{name.replace('_', ' ')}: {_shown(value)}"
         for name, value in found.items()
-        if isinstance(value, int | float | str) and name not in ("scale", "seconds")
+        if isinstance(value, int | float | str) and name != "minutes"
     ]
-    return _table(("tried", "times", "outcomes"), rows) + f"\nAlso: {'; '.join(numbers)}.\n"
+    return _table(("tried", "times", "outcomes"), rows) + f"\n{'; '.join(numbers)}.\n"
 
 
 def _outcomes(outcomes: dict[str, int]) -> str:
