@@ -10,7 +10,7 @@ JOBS ?= auto
 TESTS ?= tests README.md docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce test lint types check results docs package clean
+.PHONY: help install reproduce test lint types licences audit check minimum results docs package clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,7 +42,17 @@ lint: install ## ruff: style and format
 types: install ## mypy --strict
 	$(BIN)/mypy
 
-check: lint types test ## all that CI runs
+licences: install ## the licence of everything installed; one that does not go with ours is an error
+	$(BIN)/python tools/licences.py
+
+AUDIT := build/audit
+audit: install ## known vulnerabilities of what is installed, if the service that knows them answers
+	@test -x $(AUDIT)/bin/pip-audit || { $(BIN)/python -m venv $(AUDIT) \
+	    && $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check \
+	        --retries 1 --timeout 10 pip-audit==2.10.1; } || true
+	$(BIN)/python tools/audit.py $(AUDIT)/bin/pip-audit
+
+check: lint types licences audit test ## all that CI runs, and audit
 
 results: install ## the committed results and the README's numbers, made again
 	$(BIN)/adahb reproduce synthetic --out results
@@ -66,6 +76,21 @@ package: install ## sdist and wheel in dist/, and the tests of the wheel in an e
 	build/clean/bin/python -m pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt "$$(echo dist/*.whl)[dev]"
 	build/clean/bin/python -m pytest -n $(JOBS) $(TESTS)
+
+MINIMUM := build/minimum
+EXTRAS := data experiments cluster
+minimum: install ## the tests with the oldest versions that pyproject.toml allows, PYTHON=python3.11
+	rm -rf $(MINIMUM)
+	$(or $(PYTHON),python3.11) -m venv $(MINIMUM)
+	$(BIN)/python tools/minimum.py $(EXTRAS) > $(MINIMUM)/constraints.txt
+	$(BIN)/python -m build --wheel --no-isolation --outdir $(MINIMUM)
+	$(MINIMUM)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint $(MINIMUM)/constraints.txt pytest pytest-xdist hypothesis \
+	    "$$(echo $(MINIMUM)/*.whl)[$$(echo $(EXTRAS) | tr ' ' ,)]"
+	$(MINIMUM)/bin/python -m pip check
+	$(MINIMUM)/bin/python -m pytest -n $(JOBS) -W "$(OLD_CHECKS)" $(TESTS)
+# scikit-learn 1.6 gives pytest its checks in a way that pytest 9 warns of.
+OLD_CHECKS := ignore:Passing a non-Collection:pytest.PytestRemovedIn10Warning
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(OUT) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,18 @@ from adahb.experiments.result_tables import interval
 from adahb.experiments.store import read_json, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
+SOAK = {
+    "kills": "Sweeps and training that are killed",
+    "disks": "Full and read-only disks",
+    "damage": "Damaged files",
+    "numbers_optim": "Numbers given to the optimizers and the projections",
+    "numbers_convex": "Numbers given to the estimators and the problems",
+    "fuzz": "Files, state dicts and arguments made up by a fuzzer",
+    "together": "Threads, processes and interrupts",
+    "long": "Long runs",
+}
+"""The parts of the soak, and what each of them tries."""
+NOT_MEASURED = "\n*Not measured yet.*\n"
 PAGES = {
     "README.md": ("claims", "stuck", "rivals", "step", "projection", "linear-accuracy"),
     "docs/optimizers.md": ("digits", "rivals", "forms", "precision", "step", "step-cpu"),
@@ -34,6 +47,8 @@ PAGES = {
         "stacking_weights",
         "reading_a_certificate",
     ),
+    "docs/dependencies.md": ("dependencies",),
+    "docs/reliability.md": ("soak", *(f"soak-{part}" for part in SOAK)),
 }
 
 TABLES = {
@@ -54,7 +69,11 @@ def filled(page: str, text: str, results: Path) -> str:
         "stuck": _stuck,
         "convex-minima": _minima,
         "convex-claims": _claims_of_figure6,
+        "dependencies": lambda _: _dependencies((ROOT / "pyproject.toml").read_text("utf-8")),
+        "soak": _soak,
     }
+    for part in SOAK:
+        makers[f"soak-{part}"] = partial(_soaked, part)
     for place, (file, table) in TABLES.items():
         makers[place] = partial(_measured, file, table)
     for part in ("auto", "steps", "growth", "dense", "accuracy", "memory"):
@@ -157,6 +176,67 @@ def _stuck(results: Path) -> str:
         if f["what"].startswith("gap at the end") and "euclidean" in f["what"]
     )
     return f"{finding['estimate']['value']:.3f}"
+
+
+def _dependencies(pyproject: str) -> str:
+    """Every dependency, whom it is for, and the reason that pyproject.toml gives beside it."""
+    project = tomllib.loads(pyproject)["project"]
+    reasons = dict(re.findall(r'^ +"([^"]+)", +# (.+)$', pyproject, re.MULTILINE))
+    rows = []
+    for extra, wanted in {"": project["dependencies"], **project["optional-dependencies"]}.items():
+        for requirement in wanted:
+            if requirement not in reasons:
+                raise ValueError(f"pyproject.toml gives no reason for {requirement}: add # and one")
+            name = re.match(r"[\w.-]+", requirement)
+            if name is not None and name[0] != project["name"]:
+                link = f"[{name[0]}](https://pypi.org/project/{name[0]}/)"
+                rows.append((link, _oldest(requirement), extra, reasons[requirement]))
+    return _table(("package", "from", "extra", "what for"), rows)
+
+
+def _oldest(requirement: str) -> str:
+    return requirement.partition(">=")[2].partition(";")[0]
+
+
+def _soak(results: Path) -> str:
+    """What the last soak tried, a row for each part, and where."""
+    if not (results / "soak.json").is_file():
+        return NOT_MEASURED
+    found = read_json(results / "soak.json")
+    rows = []
+    for part, title in SOAK.items():
+        if (result := found["parts"].get(part)) is None:
+            rows.append((title, "not measured yet", "", ""))
+        else:
+            tried = sum(row["tried"] for row in result["rows"])
+            rows.append((title, f"{tried:,}", str(result["defects"]), f"{result['minutes']:.1f}"))
+    machine = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
+    return _table(("what", "tried", "defects", "minutes"), rows) + f"\nOn: {machine}.\n"
+
+
+def _soaked(part: str, results: Path) -> str:
+    """What one part of the soak tried, with outcomes, and the other numbers that it found."""
+    file = results / "soak.json"
+    found = read_json(file)["parts"].get(part) if file.is_file() else None
+    if found is None:
+        return NOT_MEASURED
+    if found["defects"]:
+        return f"\n**{found['defects']} defects**, the last of which stopped it.\n"
+    rows = [(row["kind"], f"{row['tried']:,}", _outcomes(row["outcomes"])) for row in found["rows"]]
+    numbers = [
+        f"{name.replace('_', ' ')}: {_shown(value)}"
+        for name, value in found.items()
+        if isinstance(value, int | float | str) and name != "minutes"
+    ]
+    return _table(("tried", "times", "outcomes"), rows) + f"\n{'; '.join(numbers)}.\n"
+
+
+def _outcomes(outcomes: dict[str, int]) -> str:
+    return ", ".join(f"{outcome}: {count:,}" for outcome, count in outcomes.items())
+
+
+def _shown(value: float | str) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def test_parametrized_weights(name):
 
 def test_steps_are_named_in_profiles():
     model, optimizer = make()
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         train(model, optimizer, 1)
     assert any("AdaHB.step" in event.key for event in profile.key_averages())
 

@@ -30,6 +30,7 @@ OUTSIDE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "examples": "examples/index.md",
 }
 
@@ -42,6 +43,7 @@ def generated(root: Path) -> dict[str, str]:
         "command-line.md": _command_line(),
         "changelog.md": (root / "CHANGELOG.md").read_text(encoding="utf-8"),
         "contributing.md": (root / "CONTRIBUTING.md").read_text(encoding="utf-8"),
+        "security.md": (root / "SECURITY.md").read_text(encoding="utf-8"),
     }
 
 
