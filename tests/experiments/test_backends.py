@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 from adahb import cli
+from adahb._stopping import Interrupted
 from adahb.experiments import backends, deep, figures
 from adahb.experiments.backends import Dask, Processes, RunLost
 from adahb.experiments.deep import Cell, Entry
-from adahb.experiments.store import Interrupted, Store
+from adahb.experiments.store import Store
 
 QUIET = Console(quiet=True)
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from adahb.experiments import files
+from adahb import _files
+from adahb._files import Lease
 from adahb.experiments import store as store_module
-from adahb.experiments.files import Lease
 from adahb.experiments.store import Store, read_json, to_json, write_whole
 
 
@@ -73,7 +73,8 @@ SLEEPER = """
 import os, sys, time
 from pathlib import Path
 from rich.console import Console
-from adahb.experiments.store import Interrupted, Store
+from adahb._stopping import Interrupted
+from adahb.experiments.store import Store
 
 class Sleep:
     name = "sleep"
@@ -244,7 +245,7 @@ def test_where_there_are_no_locks_work_goes_on(store, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOLCK, "no locks available")
 
-    monkeypatch.setattr(files.fcntl, "flock", fail)
+    monkeypatch.setattr(_files.fcntl, "flock", fail)
     leftover = store.folder / f".{store.path(Square(3)).name}.abc.part"
     leftover.parent.mkdir()
     leftover.write_text("")

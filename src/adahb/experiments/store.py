@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from rich.console import Console
 
 import adahb
+from adahb._files import Lease, remove_leftovers
+from adahb._files import write_whole as write_whole
+from adahb._stopping import CTRL_C, Interrupted, held_back
 from adahb.experiments.backends import Backend, Processes
-from adahb.experiments.files import Lease, remove_leftovers
-from adahb.experiments.files import write_whole as write_whole
 from adahb.experiments.progress import Board, News
 
 Json = Any
@@ -37,10 +38,6 @@ class Job(Protocol):
 
     def compute(self) -> Json:
         """The result, as plain data."""
-
-
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The user stopped the work; what is done is kept."""
 
 
 class Store:
@@ -99,11 +96,12 @@ class Store:
                         break
                     board.waiting()
                     time.sleep(_GLANCE)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted) as stop:
             done = sum(path.exists() for path in missing) + total - len(missing)
             raise Interrupted(
                 f"interrupted with {done} of {total} runs done, which are kept; the same "
-                "command goes on from there"
+                "command goes on from there",
+                code=stop.code if isinstance(stop, Interrupted) else CTRL_C,
             ) from None
         return not missing
 
@@ -117,10 +115,11 @@ class Store:
             for path, job in list(missing.items()):
                 if time.monotonic() >= deadline:
                     return
-                lease = Lease.of(path)
-                if lease is None:
-                    continue
-                leases[path] = lease
+                with held_back():
+                    lease = Lease.of(path)
+                    if lease is None:
+                        continue
+                    leases[path] = lease
                 if path.exists():
                     leases.pop(path).release()
                 else:

@@ -1,0 +1,278 @@
+"""Sweeps and trainings are killed at random moments and begun again: nothing is lost or changed.
+
+Most of them are forked from a process that has imported everything, so that a kill costs a fraction
+of a second; the others are commands as a user types them, with workers of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adahb import _files
+from adahb._stopping import CTRL_C
+from adahb.experiments.store import read_json
+
+TESTS = Path(__file__).resolve().parents[1]
+NUMBERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+CLEAN_ENDS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGINT: CTRL_C}
+GOES_ON = "the same command goes on from there"
+FORKED, COMMANDS, SHARES = 56, 12, 2
+"""Disturbed jobs of each sort in a whole soak, and harnesses at a time."""
+LONGEST = {"training": 0.15, "forked": 0.4, "command": 7.0}
+"""Seconds from the beginning to a strike at a random time, at most."""
+_LINES = 150
+"""A strike while writing comes within so many lines of the code that writes."""
+
+
+@dataclass
+class Watch:
+    """What was seen in a folder of results, which no later look may contradict."""
+
+    folder: Path
+    seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Every result is whole, none is gone, and none was made again."""
+        now = {}
+        for path in self.folder.glob("runs/*.json"):
+            assert "result" in read_json(path)
+            now[path.name] = (path.stat().st_ino, path.stat().st_mtime_ns)
+        for name, was in self.seen.items():
+            assert name in now, f"{name} was lost"
+            assert now[name] == was, f"{name} was made twice"
+        self.seen = now
+
+    def left_behind(self) -> list[str]:
+        """Temporary files."""
+        return [path.name for path in self.folder.rglob(".*")]
+
+
+@dataclass
+class Disturber:
+    """Kills one job again and again, until it is done."""
+
+    what: str
+    folder: Path
+    rng: np.random.Generator
+    begin: Callable[[int, int], Any]
+    """Begins it, with a signal due at some line of the writing; line 0 is none."""
+    clean: bool
+    """Whether it promises to end in order when it is asked to."""
+    longest: float
+    """Seconds, the longest time before a strike."""
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def disturb(self, kills: int) -> None:
+        """Kill it so often, unless it is done before, and let it end."""
+        watch = Watch(self.folder)
+        for _ in range(kills):
+            number = signal.Signals(int(self.rng.choice(NUMBERS)))
+            writing = self.longest < 2 and self.rng.random() < 0.5
+            line = int(self.rng.integers(1, _LINES)) if writing else 0
+            everybody = not writing and self.rng.random() < 0.5
+            before = set(self.folder.rglob("*"))
+            begun = self.begin(line, number)
+            if not writing:
+                time.sleep(self.rng.uniform(0, self.longest))
+                if not begun.ended():
+                    begun.send(number, all_of_it=everybody)
+            code = begun.wait()
+            watch.look()
+            if code == 0:
+                assert not watch.left_behind(), watch.left_behind()
+                break
+            how = f"{number.name} {'while writing' if writing else 'at a random time'}"
+            end = self._end(number, code, begun.said(), before)
+            if end.startswith("in order"):
+                assert not watch.left_behind(), watch.left_behind()
+            self.outcomes[how, end] += 1
+        last = self.begin(0, 0)
+        assert last.wait() == 0, last.said()[-3000:]
+        watch.look()
+
+    def _end(self, number: int, code: int, said: str, before: set[Path]) -> str:
+        """How it ended; only what is promised may be."""
+        context = f"{number!r} led to code {code}: {said[-3000:]}"
+        if number == signal.SIGKILL or not self.clean:
+            assert code in (-number, 1 if number == signal.SIGINT else -number), context
+            return "at once"
+        if code == CLEAN_ENDS[number]:
+            assert GOES_ON in said.replace("\n", " "), context
+            assert "Traceback" not in said, context
+            assert "Exception ignored" not in said, context
+            return "in order, with a word"
+        assert code in (-number, 1), context
+        assert "KeyboardInterrupt" in said or not said.strip(), context
+        assert set(self.folder.rglob("*")) == before, context
+        return "before it began"
+
+
+# ---------------------------------------------------------------- one harness
+
+
+def harness(seeds: range, sort: str, folder: Path) -> list[dict[str, Any]]:
+    """Disturb a job for each seed, and compare it with an undisturbed one."""
+    from faults import jobs
+
+    undisturbed: dict[str, Any] = {}
+    found = []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        training = sort == "forked" and seed % 2 == 1
+        names = list(jobs.TRAININGS if training else jobs.ARGUMENTS)
+        what = names[seed // 2 % len(names) if sort == "forked" else seed % len(names)]
+        if what not in undisturbed:
+            undisturbed[what] = _undisturbed(what, folder)
+        at = folder / f"{sort}-{seed}"
+        disturber = Disturber(
+            what,
+            at,
+            rng,
+            _forked(what, at) if sort == "forked" else _command(what, at),
+            clean=not training,
+            longest=LONGEST["training" if training else sort],
+        )
+        try:
+            disturber.disturb(int(rng.integers(6, 11) if sort == "forked" else 3))
+            assert jobs.results(at) == undisturbed[what], "other results"
+        except AssertionError as error:
+            raise AssertionError(f"{sort} {what!r} with seed {seed}: {error}") from error
+        kind = "a training loop" if training else "a sweep"
+        kind += "" if sort == "forked" else ", as a command with workers"
+        ends = [[*how, n] for how, n in disturber.outcomes.items()]
+        found.append({"kind": kind, "what": what, "seed": seed, "ends": ends})
+    return found
+
+
+def _undisturbed(what: str, folder: Path) -> Any:
+    """The results of a job that nobody disturbs, made here: what is forked then begins warm."""
+    from faults import jobs
+
+    at = folder / f"undisturbed-{what.replace(' ', '-')}"
+    try:
+        (jobs.TRAININGS.get(what) or jobs.sweep(what))(at)
+    except SystemExit as end:
+        assert not end.code, end.code
+    return jobs.results(at)
+
+
+def _forked(what: str, at: Path) -> Callable[[int, int], Any]:
+    from faults import forks, jobs
+
+    work = jobs.TRAININGS.get(what) or jobs.sweep(what)
+
+    def begin(line: int, number: int) -> Any:
+        def job() -> None:
+            if line:
+                forks.strike_at_line(line, _files.__file__, number)
+            work(at)
+
+        return forks.fork(job, at.with_suffix(".log"))
+
+    return begin
+
+
+def _command(what: str, at: Path) -> Callable[[int, int], Any]:
+    from faults import forks
+
+    program = f"from faults import jobs; jobs.sweep({what!r}, here=False)(jobs.Path({str(at)!r}))"
+
+    def begin(line: int, number: int) -> Any:
+        log = at.with_suffix(".log")
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-c", program], stdout=out, stderr=out, start_new_session=True
+            )
+        return forks.Begun(process.pid, log)
+
+    return begin
+
+
+# ---------------------------------------------------------------- the soak
+
+
+def soak(scale: float, folder: Path) -> dict[str, Any]:
+    """Kill sweeps and trainings, some at a time, and count."""
+    found = []
+    for sort, number in (("forked", FORKED), ("command", COMMANDS)):
+        most = max(2 if sort == "forked" else 0, round(number * scale))
+        bounds = np.linspace(0, most, SHARES + 1).astype(int).tolist()
+        shares = [range(a, b) for a, b in pairwise(bounds) if b > a]
+        found += _side_by_side(sort, shares, folder)
+    kills: Counter[tuple[str, str]] = Counter()
+    outcomes: dict[tuple[str, str], Counter[str]] = {}
+    for job in found:
+        for how, end, n in job["ends"]:
+            kills[job["kind"], how] += n
+            outcomes.setdefault((job["kind"], how), Counter())[end] += n
+    rows = [
+        {
+            "kind": f"{kind} ended by {how}",
+            "tried": n,
+            "outcomes": {
+                f"{end}; then as undisturbed": m for end, m in outcomes[kind, how].items()
+            },
+        }
+        for (kind, how), n in sorted(kills.items())
+    ]
+    return {
+        "rows": rows,
+        "defects": 0,
+        "kills": sum(kills.values()),
+        "sweeps": sum(job["kind"].startswith("a sweep") for job in found),
+        "trainings": sum(job["kind"].startswith("a training") for job in found),
+        "lost": 0,
+        "doubled": 0,
+        "corrupt": 0,
+        "bitwise_equal": len(found),
+        "seeds": "of the jobs: 0, 1, 2, ...",
+    }
+
+
+def _side_by_side(sort: str, shares: list[range], folder: Path) -> list[dict[str, Any]]:
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    }
+    running = []
+    for share in shares:
+        at = folder / f"{sort}-{share.start}"
+        at.mkdir(parents=True)
+        arguments = [sort, str(share.start), str(share.stop), str(at)]
+        log = (at / "log").open("w+b")
+        command = [sys.executable, "-m", "faults.kills", *arguments]
+        running.append((subprocess.Popen(command, env=environment, stdout=log, stderr=log), log))
+    found: list[dict[str, Any]] = []
+    for process, log in running:
+        with log:
+            code = process.wait()
+            log.seek(0)
+            said = log.read().decode()
+        assert code == 0, said[-6000:]
+        found += json.loads(said.splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sort", choices=("forked", "command"))
+    parser.add_argument("first", type=int)
+    parser.add_argument("end", type=int)
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    found = harness(range(given.first, given.end), given.sort, given.folder)
+    sys.stdout.write(json.dumps(found) + "\n")
