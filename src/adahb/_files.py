@@ -21,7 +21,7 @@ from adahb._stopping import held_back
 
 def write_whole(path: Path, content: str | bytes | memoryview) -> None:
     """Write a file such that whoever looks finds the old one or all of the new one."""
-    with held_back(), _explained(path):
+    with held_back(), explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent, glob.escape(path.name))
         part, file = _begin(path)
@@ -60,7 +60,7 @@ class Lease:
         """
         lock = path.with_name(f".{path.name}.lock")
         while True:
-            with _explained(path):
+            with explained(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = lock.open("ab")
             if _lock(file) is False:
@@ -77,7 +77,7 @@ class Lease:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Say of what the system refuses which file it was for, and what to do."""
     try:
         yield
