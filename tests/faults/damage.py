@@ -32,7 +32,7 @@ from adahb.experiments.result_files import read_results
 from adahb.experiments.store import Store, sealed, to_json, write_whole
 from adahb.optim import AdaHB
 
-TRIALS = 3000
+TRIALS = 900
 """Of each kind of file in a whole soak."""
 WORDS = (
     "delete it",

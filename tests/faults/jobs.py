@@ -157,6 +157,12 @@ TRAININGS: dict[str, Work] = {
     "partial_fit": _partial_fits,
 }
 
+
+def work(what: str) -> Work:
+    """A sweep or a training by its name."""
+    return TRAININGS.get(what) or sweep(what)
+
+
 # ---------------------------------------------------------------- results
 
 

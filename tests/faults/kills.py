@@ -6,34 +6,30 @@ of a second; the others are commands as a user types them, with workers of their
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from faults import harness
+from faults.harness import share, side_by_side
 
 from adahb import _files
 from adahb._stopping import CTRL_C
 from adahb.experiments.store import read_json
 
-TESTS = Path(__file__).resolve().parents[1]
 NUMBERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 CLEAN_ENDS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGINT: CTRL_C}
 GOES_ON = "the same command goes on from there"
-FORKED, COMMANDS, SHARES = 56, 12, 2
-"""Disturbed jobs of each sort in a whole soak, and harnesses at a time."""
-LONGEST = {"training": 0.15, "forked": 0.4, "command": 7.0}
+FORKED, COMMANDS = 56, 12
+"""Disturbed jobs of each sort in a whole soak."""
+LONGEST = {"training": 0.15, "forked": 0.4, "command": 5.0}
 """Seconds from the beginning to a strike at a random time, at most."""
 _LINES = 150
 """A strike while writing comes within so many lines of the code that writes."""
@@ -45,6 +41,7 @@ class Watch:
 
     folder: Path
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    looks: int = 0
 
     def look(self) -> None:
         """Every result is whole, none is gone, and none was made again."""
@@ -56,10 +53,11 @@ class Watch:
             assert name in now, f"{name} was lost"
             assert now[name] == was, f"{name} was made twice"
         self.seen = now
+        self.looks += len(now)
 
-    def left_behind(self) -> list[str]:
+    def left_behind(self) -> set[Path]:
         """Temporary files."""
-        return [path.name for path in self.folder.rglob(".*")]
+        return set(self.folder.rglob(".*"))
 
 
 @dataclass
@@ -77,8 +75,8 @@ class Disturber:
     """Seconds, the longest time before a strike."""
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def disturb(self, kills: int) -> None:
-        """Kill it so often, unless it is done before, and let it end."""
+    def disturb(self, kills: int) -> int:
+        """Kill it so often, unless it is done before, and let it end; how much was looked at."""
         watch = Watch(self.folder)
         for _ in range(kills):
             number = signal.Signals(int(self.rng.choice(NUMBERS)))
@@ -98,12 +96,13 @@ class Disturber:
                 break
             how = f"{number.name} {'while writing' if writing else 'at a random time'}"
             end = self._end(number, code, begun.said(), before)
-            if end.startswith("in order"):
-                assert not watch.left_behind(), watch.left_behind()
+            if end.startswith("in order"):  # those of one that was killed before may still be there
+                assert watch.left_behind() <= before, watch.left_behind() - before
             self.outcomes[how, end] += 1
         last = self.begin(0, 0)
         assert last.wait() == 0, last.said()[-3000:]
         watch.look()
+        return watch.looks
 
     def _end(self, number: int, code: int, said: str, before: set[Path]) -> str:
         """How it ended; only what is promised may be."""
@@ -125,7 +124,7 @@ class Disturber:
 # ---------------------------------------------------------------- one harness
 
 
-def harness(seeds: range, sort: str, folder: Path) -> list[dict[str, Any]]:
+def trials(sort: str, seeds: range, folder: Path) -> list[dict[str, Any]]:
     """Disturb a job for each seed, and compare it with an undisturbed one."""
     from faults import jobs
 
@@ -137,7 +136,7 @@ def harness(seeds: range, sort: str, folder: Path) -> list[dict[str, Any]]:
         names = list(jobs.TRAININGS if training else jobs.ARGUMENTS)
         what = names[seed // 2 % len(names) if sort == "forked" else seed % len(names)]
         if what not in undisturbed:
-            undisturbed[what] = _undisturbed(what, folder)
+            undisturbed[what] = harness.undisturbed(what, folder)
         at = folder / f"{sort}-{seed}"
         disturber = Disturber(
             what,
@@ -148,31 +147,21 @@ def harness(seeds: range, sort: str, folder: Path) -> list[dict[str, Any]]:
             longest=LONGEST["training" if training else sort],
         )
         try:
-            disturber.disturb(int(rng.integers(6, 11) if sort == "forked" else 3))
+            looks = disturber.disturb(int(rng.integers(6, 11) if sort == "forked" else 3))
             assert jobs.results(at) == undisturbed[what], "other results"
         except AssertionError as error:
             raise AssertionError(f"{sort} {what!r} with seed {seed}: {error}") from error
         kind = "a training loop" if training else "a sweep"
         kind += "" if sort == "forked" else ", as a command with workers"
         ends = [[*how, n] for how, n in disturber.outcomes.items()]
-        found.append({"kind": kind, "what": what, "seed": seed, "ends": ends})
+        found.append({"kind": kind, "what": what, "seed": seed, "ends": ends, "looks": looks})
     return found
-
-
-def _undisturbed(what: str, folder: Path) -> Any:
-    """The results of a job that nobody disturbs, made here: what is forked then begins warm."""
-    from faults import jobs
-
-    at = folder / f"undisturbed-{what.replace(' ', '-')}"
-    with suppress(SystemExit):
-        (jobs.TRAININGS.get(what) or jobs.sweep(what))(at)
-    return jobs.results(at)
 
 
 def _forked(what: str, at: Path) -> Callable[[int, int], Any]:
     from faults import forks, jobs
 
-    work = jobs.TRAININGS.get(what) or jobs.sweep(what)
+    work = jobs.work(what)
 
     def begin(line: int, number: int) -> Any:
         def job() -> None:
@@ -214,9 +203,7 @@ def soak(scale: float, folder: Path) -> dict[str, Any]:
     found = []
     for sort, number in (("forked", FORKED), ("command", COMMANDS)):
         most = max(2 if sort == "forked" else 0, round(number * scale))
-        bounds = np.linspace(0, most, SHARES + 1).astype(int).tolist()
-        shares = [range(a, b) for a, b in pairwise(bounds) if b > a]
-        found += _side_by_side(sort, shares, folder)
+        found += side_by_side("kills", sort, most, folder)
     kills: Counter[tuple[str, str]] = Counter()
     outcomes: dict[tuple[str, str], Counter[str]] = {}
     for job in found:
@@ -239,44 +226,12 @@ def soak(scale: float, folder: Path) -> dict[str, Any]:
         "kills": sum(kills.values()),
         "sweeps": sum(job["kind"].startswith("a sweep") for job in found),
         "trainings": sum(job["kind"].startswith("a training") for job in found),
-        "lost": 0,
-        "doubled": 0,
-        "corrupt": 0,
-        "bitwise_equal": len(found),
+        "looks": sum(job["looks"] for job in found),
+        "looks are": "at a result after a kill: whole, still there, and not made again",
+        "bitwise equal in the end": len(found),
         "seeds": "of the jobs: 0, 1, 2, ...",
     }
 
 
-def _side_by_side(sort: str, shares: list[range], folder: Path) -> list[dict[str, Any]]:
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
-        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    }
-    running = []
-    for share in shares:
-        at = folder / f"{sort}-{share.start}"
-        at.mkdir(parents=True)
-        arguments = [sort, str(share.start), str(share.stop), str(at)]
-        log = (at / "log").open("w+b")
-        command = [sys.executable, "-m", "faults.kills", *arguments]
-        running.append((subprocess.Popen(command, env=environment, stdout=log, stderr=log), log))
-    found: list[dict[str, Any]] = []
-    for process, log in running:
-        with log:
-            code = process.wait()
-            log.seek(0)
-            said = log.read().decode()
-        assert code == 0, said[-6000:]
-        found += json.loads(said.splitlines()[-1])
-    return found
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sort", choices=("forked", "command"))
-    parser.add_argument("first", type=int)
-    parser.add_argument("end", type=int)
-    parser.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    found = harness(range(given.first, given.end), given.sort, given.folder)
-    sys.stdout.write(json.dumps(found) + "\n")
+    share(trials)
