@@ -42,16 +42,20 @@ def side_by_side(module: str, sort: str, trials: int, folder: Path) -> list[dict
             running.append(
                 (subprocess.Popen(command, env=environment, stdout=out, stderr=out), log)
             )
+    try:
+        return _gathered(running)
+    finally:
+        for process, _ in running:
+            process.kill()
+
+
+def _gathered(running: list[tuple[subprocess.Popen[bytes], Path]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    failures = []
     for process, log in running:
         code = process.wait()
         said = log.read_text(encoding="utf-8", errors="replace")
-        if code:
-            failures.append(said[-6000:])
-        else:
-            found += json.loads(said.splitlines()[-1])
-    assert not failures, failures[0]
+        assert code == 0, said[-6000:]
+        found += json.loads(said.splitlines()[-1])
     return found
 
 
