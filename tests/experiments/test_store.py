@@ -17,6 +17,7 @@ from rich.console import Console
 
 from adahb import _files
 from adahb._files import Lease
+from adahb._stopping import Interrupted, stoppable
 from adahb.experiments import store as store_module
 from adahb.experiments.store import Store, read_json, to_json, write_whole
 
@@ -270,6 +271,28 @@ def test_another_number_in_a_file_is_noticed(store):
     with pytest.raises(ValueError, match="is not as it was written") as error:
         store.result(Square(3))
     assert str(path) in str(error.value)
+
+
+def test_an_interrupt_leaves_no_lock_wherever_it_comes(store, monkeypatch):
+    release = Lease.release
+
+    def interrupted_release(lease):
+        os.kill(os.getpid(), signal.SIGTERM)
+        release(lease)
+
+    monkeypatch.setattr(Lease, "release", interrupted_release)
+    with pytest.raises(Interrupted, match="interrupted with 1 of 2 runs done"):
+        stoppable()(store.complete)(
+            [Square(1), Square(2)], workers=1, console=QUIET, backend=InThisProcess()
+        )
+    assert list(store.folder.iterdir()) == [store.path(Square(1))]
+
+
+def test_what_cannot_be_written_is_named_with_what_to_do(store):
+    store.folder.write_text("mine")
+    with pytest.raises(OSError, match=r"square-.*json cannot be written .* same command") as error:
+        store.complete([Square(1)], workers=1, console=QUIET, backend=InThisProcess())
+    assert str(store.path(Square(1))) in str(error.value)
 
 
 def test_another_version_is_another_result(store, monkeypatch):
