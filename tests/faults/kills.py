@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,14 @@ from adahb.experiments.store import read_json
 NUMBERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 CLEAN_ENDS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGINT: CTRL_C}
 GOES_ON = "the same command goes on from there"
-FORKED, COMMANDS = 56, 12
+FORKED, COMMANDS, CLUSTERED = 56, 12, 3
 """Disturbed jobs of each sort in a whole soak."""
-LONGEST = {"training": 0.15, "forked": 0.4, "command": 5.0}
+KINDS = {
+    "forked": "",
+    "command": ", as a command with workers",
+    "cluster": ", as a command with a cluster",
+}
+LONGEST = {"training": 0.15, "forked": 0.4, "command": 5.0, "cluster": 5.0}
 """Seconds from the beginning to a strike at a random time, at most."""
 _LINES = 150
 """A strike while writing comes within so many lines of the code that writes."""
@@ -126,15 +132,25 @@ class Disturber:
 
 def trials(sort: str, seeds: range, folder: Path) -> list[dict[str, Any]]:
     """Disturb a job for each seed, and compare it with an undisturbed one."""
+    if sort != "cluster":
+        return _trials(sort, seeds, folder, ())
+    from experiments.cluster import cluster
+
+    with cluster(folder) as (address, _):
+        return _trials(sort, seeds, folder, ("--backend", "dask", "--scheduler", address))
+
+
+def _trials(sort: str, seeds: range, folder: Path, more: tuple[str, ...]) -> list[dict[str, Any]]:
     from faults import jobs
 
     undisturbed: dict[str, Any] = {}
     found = []
     for seed in seeds:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng([seed, *sort.encode()])
         training = sort == "forked" and seed % 2 == 1
-        names = list(jobs.TRAININGS if training else jobs.ARGUMENTS)
-        what = names[seed // 2 % len(names) if sort == "forked" else seed % len(names)]
+        names = [*(jobs.TRAININGS if training else jobs.ARGUMENTS)]
+        names = ["reproduce convex"] if sort == "cluster" else names
+        what = names[(seed // 2 if sort == "forked" else seed) % len(names)]
         if what not in undisturbed:
             undisturbed[what] = harness.undisturbed(what, folder)
         at = folder / f"{sort}-{seed}"
@@ -142,7 +158,7 @@ def trials(sort: str, seeds: range, folder: Path) -> list[dict[str, Any]]:
             what,
             at,
             rng,
-            _forked(what, at) if sort == "forked" else _command(what, at),
+            _forked(what, at) if sort == "forked" else _command(what, at, more),
             clean=not training,
             longest=LONGEST["training" if training else sort],
         )
@@ -151,10 +167,9 @@ def trials(sort: str, seeds: range, folder: Path) -> list[dict[str, Any]]:
             assert jobs.results(at) == undisturbed[what], "other results"
         except AssertionError as error:
             raise AssertionError(f"{sort} {what!r} with seed {seed}: {error}") from error
-        kind = "a training loop" if training else "a sweep"
-        kind += "" if sort == "forked" else ", as a command with workers"
+        kind = f"{'a training loop' if training else 'a sweep'}{KINDS[sort]}"
         ends = [[*how, n] for how, n in disturber.outcomes.items()]
-        found.append({"kind": kind, "what": what, "seed": seed, "ends": ends, "looks": looks})
+        found.append({"kind": kind, "ends": ends, "looks": looks})
     return found
 
 
@@ -174,7 +189,7 @@ def _forked(what: str, at: Path) -> Callable[[int, int], Any]:
     return begin
 
 
-def _command(what: str, at: Path) -> Callable[[int, int], Any]:
+def _command(what: str, at: Path, more: tuple[str, ...]) -> Callable[[int, int], Any]:
     from faults import forks, jobs
 
     if what == "reproduce deep":  # its smallest preset is no small thing
@@ -183,7 +198,7 @@ def _command(what: str, at: Path) -> Callable[[int, int], Any]:
         )
         command = [sys.executable, "-c", program]
     else:
-        options = ["--out", str(at), *jobs.ARGUMENTS[what], "--jobs", "2"]
+        options = ["--out", str(at), *jobs.ARGUMENTS[what], "--jobs", "2", *more]
         command = [sys.executable, "-m", "adahb", *what.split(), *options]
 
     def begin(line: int, number: int) -> Any:
@@ -200,10 +215,10 @@ def _command(what: str, at: Path) -> Callable[[int, int], Any]:
 
 def soak(scale: float, folder: Path) -> dict[str, Any]:
     """Kill sweeps and trainings, some at a time, and count."""
-    found = []
-    for sort, number in (("forked", FORKED), ("command", COMMANDS)):
-        most = max(2 if sort == "forked" else 0, round(number * scale))
-        found += side_by_side("kills", sort, most, folder)
+    found = side_by_side("kills", "forked", max(2, round(FORKED * scale)), folder)
+    for sort, number in (("command", COMMANDS), ("cluster", CLUSTERED)):
+        if (jobs := round(number * scale)) and (sort != "cluster" or util.find_spec("distributed")):
+            found += side_by_side("kills", sort, jobs, folder)
     kills: Counter[tuple[str, str]] = Counter()
     outcomes: dict[tuple[str, str], Counter[str]] = {}
     for job in found:
