@@ -101,7 +101,8 @@ def full(trial: Trial, rng: Rng, permitted: bool) -> Outcome:
     """The disk fills at some moment, again and again, and is made larger."""
     if not permitted:
         return limited(trial, rng, permitted)
-    sizes = np.sort(rng.integers(1, 60, size=3)) * 4
+    most = 60 if trial.what in SWEEPS else 8
+    sizes = np.sort(rng.integers(1, most, size=3)) * 4
     mount(trial.at, int(sizes[0]))
     times = 0
     for size in sizes.tolist():
