@@ -90,6 +90,21 @@ def test_held_back_it_comes_at_the_end_of_the_block(others):
     enough.set()
 
 
+def test_a_signal_that_comes_just_before_leaves_nothing_held_back(monkeypatch):
+    mask = signal.pthread_sigmask
+
+    def late(how, signals):
+        before = mask(how, signals)
+        if signals is _stopping.SIGNALS:
+            raise KeyboardInterrupt
+        return before
+
+    monkeypatch.setattr(signal, "pthread_sigmask", late)
+    with pytest.raises(KeyboardInterrupt), held_back():
+        pytest.fail("went on")
+    assert not mask(signal.SIG_BLOCK, ())
+
+
 def test_a_child_begun_while_it_is_held_back_holds_it_back():
     program = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))"
     with held_back():

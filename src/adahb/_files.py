@@ -38,10 +38,10 @@ def write_whole(path: Path, content: str | bytes | memoryview) -> None:
 
 
 def remove_leftovers(folder: Path, names: str = "*") -> None:
-    """Remove what killed processes left in a folder beside the files of these names."""
+    """Remove what killed processes left in a folder beside the files of these names, if we may."""
     for pattern in (f".{names}.*.part", f".{names}.lock"):
         for leftover in folder.glob(pattern):
-            with suppress(FileNotFoundError), leftover.open("r+b") as file:  # or its user did it
+            with suppress(OSError), leftover.open("r+b") as file:
                 if _lock(file):
                     leftover.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -28,13 +29,12 @@ class _Handler:
     """Ends what is going on, once it may be ended."""
 
     def __init__(self) -> None:
-        self.code, self._when = 0, -_SAME
+        self.code, self._when = 0, -math.inf
         self._held, self._due = 0, False
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        now = time.monotonic()
-        again, self._when = now - self._when < _SAME, now
-        if not again:
+        if time.monotonic() - self._when >= _SAME:
+            self._when = time.monotonic()
             self.code = 128 + number
             self._due = self._held > 0
             if not self._due:
@@ -94,8 +94,9 @@ def held_back() -> Iterator[None]:
     if not _in_main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # may raise for one that came just before
         if _handler is None:
             yield
         else:

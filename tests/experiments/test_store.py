@@ -242,6 +242,13 @@ def test_leftovers_of_the_dead_are_removed_and_the_files_of_the_living_are_not(s
     assert not (store.folder / held).exists()
 
 
+def test_leftovers_that_are_not_ours_to_remove_do_not_matter(store):
+    leftover = store.folder / f".{store.path(Square(3)).name}.abc.part"
+    leftover.mkdir(parents=True)  # which nobody can open, not even root
+    assert store.complete([Square(3)], workers=1, console=QUIET, backend=InThisProcess())
+    assert store.result(Unwilling(3)) == {"y": 9}
+
+
 def test_where_there_are_no_locks_work_goes_on(store, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOLCK, "no locks available")
