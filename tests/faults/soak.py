@@ -59,7 +59,7 @@ def soak(out: Path, minutes: float, names: tuple[str, ...], console: Console) ->
     there = [Part(name) for name in missing if util.find_spec(f"faults.{name}")]
     found["not there"] = sorted({*missing} - {part.name for part in there})
     for name in found["not there"]:
-        console.print(f"{name} is left out: there is no such module", highlight=False)
+        console.print(f"{name} is left out: there is no such module here", highlight=False)
     with Board(len(there), console, _news) as board:
         for part in there:
             board.begin(part.name)
