@@ -215,10 +215,14 @@ def _command(what: str, at: Path, more: tuple[str, ...]) -> Callable[[int, int],
 
 def soak(scale: float, folder: Path) -> dict[str, Any]:
     """Kill sweeps and trainings, some at a time, and count."""
-    found = side_by_side("kills", "forked", max(2, round(FORKED * scale)), folder)
-    for sort, number in (("command", COMMANDS), ("cluster", CLUSTERED)):
-        if (jobs := round(number * scale)) and (sort != "cluster" or util.find_spec("distributed")):
-            found += side_by_side("kills", sort, jobs, folder)
+    counts = {
+        "forked": max(2, round(FORKED * scale)),
+        "command": max(1, round(COMMANDS * scale)),
+        "cluster": round(CLUSTERED * scale) if util.find_spec("distributed") else 0,
+    }
+    found = [
+        job for sort, n in counts.items() if n for job in side_by_side("kills", sort, n, folder)
+    ]
     kills: Counter[tuple[str, str]] = Counter()
     outcomes: dict[tuple[str, str], Counter[str]] = {}
     for job in found:

@@ -14,7 +14,7 @@ def test_killed_and_begun_again_everything_ends_as_undisturbed(tmp_path):
     assert found["sweeps"] == 2 + 1
     assert found["trainings"] == 1
     assert found["bitwise equal in the end"] == 4
-    assert found["kills"] == sum(row["tried"] for row in found["rows"]) >= 8
+    assert found["kills"] == sum(row["tried"] for row in found["rows"]) >= 5
     assert found["looks"] > 0
     assert all(sum(row["outcomes"].values()) == row["tried"] for row in found["rows"])
 
