@@ -165,7 +165,7 @@ def texts(folder: Path) -> Iterator[Victim]:
         yield Victim(
             f"LIBSVM file by its path, {words}",
             path,
-            lambda path=path: _plain(load_libsvm(path, n_features=64)),
+            lambda path=path: _plain(load_libsvm(path)),
             checked=bool(ending),
         )
         with _known(libsvm, {"known": known}):
