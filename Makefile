@@ -8,9 +8,10 @@ BIN := $(VENV)/bin
 OUT ?= reproduction
 JOBS ?= auto
 TESTS ?= tests README.md docs
+SOAK ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce test lint types licences audit check minimum results docs package clean
+.PHONY: help install reproduce test lint types licences audit check minimum results soak docs package clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,6 +65,9 @@ results: install ## the committed results and the README's numbers, made again
 	$(BIN)/adahb bench projection --json > results/projection.json.part
 	mv results/projection.json.part results/projection.json
 	$(BIN)/python benchmarks/readme.py
+
+soak: install ## kills, full disks, damaged files, hostile input for SOAK=20 minutes
+	$(BIN)/python -m tests.faults.soak --minutes $(SOAK) --out results/soak.json
 
 docs: install ## the documentation site, in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import resource
 import subprocess
 import sys
 
@@ -298,6 +299,21 @@ class TestCSV:
         CSVWriter(path)({"group": 0, "step": 3})
         assert [row["step"] for row in self.rows(path)] == ["1", "3"]
         assert self.rows(path)[0]["group"] == 'a, "quoted" name'
+
+    def test_a_line_for_which_there_is_no_room_is_not_begun(self, tmp_path):
+        """The row after it, once there is room again, has a line of its own."""
+        path = tmp_path / "run.csv"
+        writer = CSVWriter(path)
+        writer({"group": 0, "step": 1})
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, before[1]))
+        try:
+            with pytest.raises(OSError, match=r"run\.csv cannot be written .*make room"):
+                writer({"group": 0, "step": 2})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        writer({"group": 0, "step": 3})
+        assert [row["step"] for row in self.rows(path)] == ["1", "3"]
 
     def test_so_is_a_header_that_was(self, tmp_path):
         path = tmp_path / "run.csv"

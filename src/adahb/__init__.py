@@ -9,6 +9,7 @@ problems      objectives to try the methods on
 reference     the paper's methods line for line, in float64
 certificates  what can be proved of a run
 optim         the methods as torch optimizers: AdaHB, HB, NAG, PSG
+checkpoints   saving and loading a training, whole or not at all
 logging       what these choose by themselves, in CSV files or TensorBoard
 linear        constrained linear models as scikit-learn estimators
 interop       the methods as optax transformations and as Keras optimizers
@@ -23,12 +24,23 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from adahb import certificates, linear, logging, optim, problems, reference, schedules, sets
+    from adahb import (
+        certificates,
+        checkpoints,
+        linear,
+        logging,
+        optim,
+        problems,
+        reference,
+        schedules,
+        sets,
+    )
     from adahb.linear import HeavyBallClassifier, HeavyBallRegressor
     from adahb.optim import HB, NAG, PSG, AdaHB
 
 _ROOMS = (
     "certificates",
+    "checkpoints",
     "linear",
     "logging",
     "optim",
@@ -47,6 +59,7 @@ __all__ = [
     "HeavyBallClassifier",
     "HeavyBallRegressor",
     "certificates",
+    "checkpoints",
     "linear",
     "logging",
     "optim",

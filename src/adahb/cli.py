@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 import adahb
-from adahb.experiments.store import Interrupted
+from adahb._stopping import Interrupted, stoppable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -422,10 +422,11 @@ def bench_linear(
 def main() -> None:
     """Run the command; what goes wrong is one line on standard error and a code that says so."""
     try:
-        app()
+        with stoppable():
+            app()
     except Interrupted as interruption:
         stderr.print(str(interruption), highlight=False, soft_wrap=True)
-        sys.exit(130)
+        sys.exit(interruption.code)
     except ModuleNotFoundError as error:
         hint = f"{error}; pip install 'adahb[experiments]' brings what the commands need"
         stderr.print(Text.assemble(("error: ", "red"), hint), soft_wrap=True)

@@ -11,7 +11,9 @@ is read from the device.  ``to`` is called with each row, a dictionary: `CSVWrit
 from __future__ import annotations
 
 import csv
+import errno
 import io
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +24,13 @@ from torch import Tensor
 
 from adahb import _checks as check
 from adahb import schedules
+from adahb._files import explained
 from adahb.optim import narrow
 from adahb.optim import state as kept
 from adahb.optim.base import HeavyBall
 from adahb.optim.options import Group
 
 if TYPE_CHECKING:
-    import os
     from types import TracebackType
 
     from torch.utils.tensorboard import SummaryWriter
@@ -314,9 +316,13 @@ class CSVWriter:
 
     def __call__(self, row: Row) -> None:
         """Append a row."""
-        with self.path.open("ab", buffering=0) as file:
-            header = b"" if file.tell() else _line(COLUMNS)
-            file.write(header + _line([row.get(name, "") for name in COLUMNS]))
+        with explained(self.path), self.path.open("ab", buffering=0) as file:
+            begin = file.tell()
+            header = b"" if begin else _line(COLUMNS)
+            line = header + _line([row.get(name, "") for name in COLUMNS])
+            if file.write(line) < len(line):
+                file.truncate(begin)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _line(cells: Any) -> bytes:

@@ -180,6 +180,28 @@ def test_a_truncated_archive(cifar, tmp_path):
         load_images(name, tmp_path)
 
 
+def test_a_changed_pixel_in_an_archive_is_noticed(cifar, tmp_path):
+    """Though it lies before the end of the last wanted member, and unpacks without complaint."""
+    name, files, *_ = cifar
+    path = tmp_path / images.SOURCES[name].files[0].name
+    packed(files, path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # noise does not shrink: it is stored as it is
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"truncated or damaged .*; delete it"):
+        load_images(name, tmp_path)
+
+
+def test_an_archive_that_goes_on_after_its_end(cifar, tmp_path):
+    name, files, *_ = cifar
+    path = tmp_path / images.SOURCES[name].files[0].name
+    packed(files, path)
+    with path.open("ab") as file:
+        file.write(gzip.compress(bytes(2 * images._PADDING)))
+    with pytest.raises(ValueError, match="goes on after its end"):
+        load_images(name, tmp_path)
+
+
 def test_pixels_of_another_set(mnist):
     path = mnist[0] / "train-images-idx3-ubyte"
     content = bytearray(path.read_bytes())

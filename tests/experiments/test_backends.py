@@ -1,22 +1,22 @@
 """Workers are killed, clusters are missing, machines differ: the results are the same."""
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from experiments import cluster as clusters
 from rich.console import Console
 
 from adahb import cli
+from adahb._stopping import Interrupted
 from adahb.experiments import backends, deep, figures
 from adahb.experiments.backends import Dask, Processes, RunLost
 from adahb.experiments.deep import Cell, Entry
-from adahb.experiments.store import Interrupted, Store
+from adahb.experiments.store import Store
 
 QUIET = Console(quiet=True)
 
@@ -147,24 +147,10 @@ def test_a_run_that_kills_its_workers_is_given_up(tmp_path, patient):
 
 @pytest.fixture
 def cluster(tmp_path):
-    """A scheduler and two workers, each a process of its own, with their addresses."""
+    """A scheduler and two workers, with their addresses."""
     pytest.importorskip("distributed")
-    at = tmp_path / "scheduler.json"
-    common = ["--scheduler-file", str(at), "--no-dashboard"]
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--nthreads", "1"]
-    places = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(subprocess.Popen([*each, *common], **places))
-            for each in (command, worker, worker)
-        ]
-        try:
-            wait_for(lambda: at.exists() and at.read_text().strip().endswith("}"))
-            yield json.loads(at.read_text())["address"], processes
-        finally:
-            for process in processes:
-                process.kill()
+    with clusters.cluster(tmp_path) as found:
+        yield found
 
 
 @pytest.mark.slow

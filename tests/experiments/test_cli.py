@@ -1,7 +1,9 @@
 """The command: what it writes, what it says, and the code it ends with."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -263,25 +265,39 @@ def test_errata_name_claims_that_exist():
         assert set(erratum.shown_by) <= known
 
 
-def test_an_interrupt_is_said_and_what_is_done_is_kept(adahb, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("number", "wanted"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_is_said_and_what_is_done_is_kept(
+    adahb, tmp_path, monkeypatch, number, wanted
+):
     keep, kept = store.Store._keep, []
 
     def keep_two(self, job, result):
-        if len(kept) == 2:
-            raise KeyboardInterrupt
         kept.append(job)
+        if len(kept) == 2:
+            os.kill(os.getpid(), number)  # while it is being kept
         keep(self, job, result)
 
     monkeypatch.setattr(store.Store, "_keep", keep_two)
     arguments = ("reproduce", "synthetic", "--out", tmp_path, "--T", "30")
     code, _, errors = adahb(*arguments)
-    assert code == 130
+    assert code == wanted
     assert "with 2 of 8 runs done" in errors
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
     monkeypatch.setattr(store.Store, "_keep", keep)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
     assert adahb(*arguments)[0] == 0
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+
+
+@pytest.mark.parametrize("kind", ["figure5.json", "claims.json"])
+def test_another_number_in_the_data_of_a_figure_is_noticed(adahb, tmp_path, judged, kind):
+    adahb("reproduce", "synthetic", "--out", tmp_path, "--T", "20")
+    adahb("claims", "--out", tmp_path)
+    path = tmp_path / kind
+    path.write_text(re.sub(r"(\d\.)\d", r"\g<1>7", path.read_text(), count=1))
+    code, _, errors = adahb("report", "--results", tmp_path, "--out", tmp_path)
+    assert code == 1
+    assert f"{kind} is not as it was written; delete it" in errors.replace("\n", "")
 
 
 def test_bench_projection(adahb, monkeypatch):

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from adahb.experiments import files
+from adahb import _files
+from adahb._files import Lease
+from adahb._stopping import Interrupted, stoppable
 from adahb.experiments import store as store_module
-from adahb.experiments.files import Lease
 from adahb.experiments.store import Store, read_json, to_json, write_whole
 
 
@@ -73,7 +74,8 @@ SLEEPER = """
 import os, sys, time
 from pathlib import Path
 from rich.console import Console
-from adahb.experiments.store import Interrupted, Store
+from adahb._stopping import Interrupted
+from adahb.experiments.store import Store
 
 class Sleep:
     name = "sleep"
@@ -240,11 +242,18 @@ def test_leftovers_of_the_dead_are_removed_and_the_files_of_the_living_are_not(s
     assert not (store.folder / held).exists()
 
 
+def test_leftovers_that_are_not_ours_to_remove_do_not_matter(store):
+    leftover = store.folder / f".{store.path(Square(3)).name}.abc.part"
+    leftover.mkdir(parents=True)  # which nobody can open, not even root
+    assert store.complete([Square(3)], workers=1, console=QUIET, backend=InThisProcess())
+    assert store.result(Unwilling(3)) == {"y": 9}
+
+
 def test_where_there_are_no_locks_work_goes_on(store, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOLCK, "no locks available")
 
-    monkeypatch.setattr(files.fcntl, "flock", fail)
+    monkeypatch.setattr(_files.fcntl, "flock", fail)
     leftover = store.folder / f".{store.path(Square(3)).name}.abc.part"
     leftover.parent.mkdir()
     leftover.write_text("")
@@ -269,6 +278,28 @@ def test_another_number_in_a_file_is_noticed(store):
     with pytest.raises(ValueError, match="is not as it was written") as error:
         store.result(Square(3))
     assert str(path) in str(error.value)
+
+
+def test_an_interrupt_leaves_no_lock_wherever_it_comes(store, monkeypatch):
+    release = Lease.release
+
+    def interrupted_release(lease):
+        os.kill(os.getpid(), signal.SIGTERM)
+        release(lease)
+
+    monkeypatch.setattr(Lease, "release", interrupted_release)
+    with pytest.raises(Interrupted, match="interrupted with 1 of 2 runs done"):
+        stoppable()(store.complete)(
+            [Square(1), Square(2)], workers=1, console=QUIET, backend=InThisProcess()
+        )
+    assert list(store.folder.iterdir()) == [store.path(Square(1))]
+
+
+def test_what_cannot_be_written_is_named_with_what_to_do(store):
+    store.folder.write_text("mine")
+    with pytest.raises(OSError, match=r"square-.*json cannot be written .* same command") as error:
+        store.complete([Square(1)], workers=1, console=QUIET, backend=InThisProcess())
+    assert str(store.path(Square(1))) in str(error.value)
 
 
 def test_another_version_is_another_result(store, monkeypatch):

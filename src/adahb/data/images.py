@@ -29,6 +29,8 @@ Bytes = NDArray[np.uint8]
 _IDX_IMAGES, _IDX_LABELS = 0x0803, 0x0801
 _SIDE = 32
 _TOLERANCE = 1e-4
+_PADDING = 1 << 20
+"""Bytes after the end of an archive, at most."""
 
 
 class Split(NamedTuple):
@@ -169,8 +171,10 @@ def load_images(name: str, data_home: str | os.PathLike[str] | None = None) -> I
     the cache once, which needs the extra ``adahb[data]``.  idx files may be packed (.gz); of CIFAR
     the archive (.tar.gz) is as good as its unpacked folder.
 
-    Downloads are checked by their published checksums.  Whatever the source, layout, length, the
-    number of images of each class, and mean and deviation of the pixels must be those of the set.
+    Downloads are checked by their published checksums, packed files by those in them, MNIST by all
+    its bytes.  Whatever the source, layout, length, the number of images of the rarest class, and
+    mean and deviation of the pixels must be those of the set; in unpacked files of the other sets
+    a few changed pixels would not be noticed.
     """
     source = SOURCES[check.choice("name", name, SOURCES)]
     home = files.folder(data_home)
@@ -270,8 +274,8 @@ def _members(
             if stream is not None:
                 found[name] = stream.read(wanted[name] + 1)
                 _check_length(f"{name} in {archive}", len(found[name]), wanted[name])
-            if len(found) == len(wanted):
-                break
+        if len(tar.fileobj.read(_PADDING + 1)) > _PADDING:  # at its end the checksum is compared
+            raise ValueError(f"{archive} goes on after its end; delete it and get it again")
     missing = sorted(wanted.keys() - found.keys())
     if missing:
         raise ValueError(f"{archive} has no {', '.join(missing)}; delete it and get it again")

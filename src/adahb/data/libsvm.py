@@ -62,7 +62,9 @@ def load_libsvm(
 
     By path, which may end in .bz2, .xz or .gz, targets stay as they are, and ``n_features`` makes
     the matrix wider than the largest column met (a test set is often narrower than its training
-    set).  Values are read into ``dtype``, float64 or float32.
+    set).  Nothing is known of such a file: plain text with a digit changed, or that ends too early,
+    may be another file that is as good; in a packed one its checksum tells.  Values are read into
+    ``dtype``, float64 or float32.
     """
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from threadpoolctl import threadpool_limits
 
 import adahb
+from adahb._stopping import SIGNALS, held_back
 
 if TYPE_CHECKING:
     from adahb.experiments.store import Job, Json
@@ -77,7 +78,8 @@ class Processes:
             while True:
                 while len(running) < self.workers and (job := following()) is not None:
                     try:
-                        running[pool.submit(job.compute)] = job
+                        with held_back():  # a process half begun would tell of the interrupt
+                            running[pool.submit(job.compute)] = job
                     except BrokenExecutor:  # a worker was killed
                         again.append(job)
                         pool = self._pool()
@@ -225,10 +227,11 @@ def _prepare_worker(parent: int) -> None:
 
     An interrupt from the keyboard reaches all processes: what follows is for the parent to say.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     import numpy  # noqa: F401 - the limit reaches only the libraries that are loaded
     import scipy.linalg  # noqa: F401
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     threadpool_limits(1)
 

@@ -23,7 +23,7 @@ from adahb.experiments import (
     synthetic,
 )
 from adahb.experiments.backends import Backend, OneDevice, Processes
-from adahb.experiments.store import Json, Store, environment, to_json, write_whole
+from adahb.experiments.store import Json, Store, environment, sealed, to_json, write_whole
 
 
 def draw_synthetic(
@@ -38,7 +38,7 @@ def draw_synthetic(
     data = synthetic.data(store, horizons, c)
     figure = figures.figure5(data)
     contents = {kind: figures.render(figure, kind) for kind in ("png", "svg")}
-    contents["json"] = to_json(data).encode()
+    contents["json"] = to_json(sealed(data)).encode()
     return _write(folder, {f"{report.FIGURE}.{kind}": data for kind, data in contents.items()})
 
 
@@ -62,7 +62,7 @@ def draw_convex(
     data = convex.data(store, panels)
     figure = figures.figure6(data)
     contents = {kind: figures.render(figure, kind) for kind in ("png", "svg")}
-    contents["json"] = to_json(data).encode()
+    contents["json"] = to_json(sealed(data)).encode()
     return _write(folder, {f"{report.CONVEX}.{kind}": data for kind, data in contents.items()})
 
 
@@ -77,7 +77,7 @@ def judge_claims(
     deep_claims = deep_results.kept_claims(folder)  # a damaged file is better met before the runs
     judged = claims.judge(Store(folder / "runs"), problems, workers=workers, console=console)
     convex_claims = [claim.plain() for claim in judged]
-    content = to_json({"claims": convex_claims, "environment": environment()}, 1)
+    content = to_json(sealed({"claims": convex_claims, "environment": environment()}), 1)
     paths = _write(folder, {report.CLAIMS: content.encode()})
     return sorted([*convex_claims, *deep_claims], key=lambda claim: str(claim["id"][:2])), paths
 
@@ -90,7 +90,7 @@ def train_digits(
     tasks = [task for setting in digits.settings(grid=grid) for task in digits.tasks(setting)]
     store.complete(tasks, workers=workers, console=console)
     found = digits.summary(store, grid=grid)
-    return found, _write(folder, {"digits.json": to_json(found, 1).encode()})
+    return found, _write(folder, {"digits.json": to_json(sealed(found), 1).encode()})
 
 
 def compare_forms(folder: Path, *, workers: int, console: Console) -> tuple[Json, list[Path]]:
@@ -100,7 +100,7 @@ def compare_forms(folder: Path, *, workers: int, console: Console) -> tuple[Json
     tasks = [task for setting in forms.settings() for task in forms.tasks(store, setting)]
     store.complete(tasks, workers=workers, console=console)
     found = forms.summary(store)
-    return found, _write(folder, {"forms.json": to_json(found, 1).encode()})
+    return found, _write(folder, {"forms.json": to_json(sealed(found), 1).encode()})
 
 
 def compare_precisions(folder: Path, *, workers: int, console: Console) -> tuple[Json, list[Path]]:
@@ -108,7 +108,7 @@ def compare_precisions(folder: Path, *, workers: int, console: Console) -> tuple
     store = Store(folder / "runs")
     store.complete(precision.tasks(), workers=workers, console=console)
     found = precision.summary(store)
-    return found, _write(folder, {"precision.json": to_json(found, 1).encode()})
+    return found, _write(folder, {"precision.json": to_json(sealed(found), 1).encode()})
 
 
 def train_deep(
@@ -151,7 +151,7 @@ def train_deep(
     data = deep_results.data(done, store)
     data["unfinished"] = [cell.name for cell in cells if cell not in done]
     data["claims"] = [claim.plain() for claim in deep_results.claims(done, store)]
-    contents = {f"deep-{preset}.json": to_json(data).encode()}
+    contents = {f"deep-{preset}.json": to_json(sealed(data)).encode()}
     for number, protocol in product(figures.DEEP, deep.PROTOCOLS):
         if figures.deep_panels(data, number):
             figure = figures.figure_deep(data, number, protocol)

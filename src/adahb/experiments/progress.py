@@ -43,6 +43,10 @@ class Board:
     ) -> None:
         self._progress.stop()
 
+    def begin(self, name: str) -> None:
+        """The next one is under way, alone."""
+        self._progress.update(self._bar, description=name)
+
     def done(self, job: Job, result: Json) -> None:
         """One more run is done, here."""
         self._done += 1

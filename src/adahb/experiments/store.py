@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from rich.console import Console
 
 import adahb
+from adahb._files import Lease, remove_leftovers
+from adahb._files import write_whole as write_whole
+from adahb._stopping import CTRL_C, Interrupted, held_back
 from adahb.experiments.backends import Backend, Processes
-from adahb.experiments.files import Lease, remove_leftovers
-from adahb.experiments.files import write_whole as write_whole
 from adahb.experiments.progress import Board, News
 
 Json = Any
@@ -37,10 +38,6 @@ class Job(Protocol):
 
     def compute(self) -> Json:
         """The result, as plain data."""
-
-
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The user stopped the work; what is done is kept."""
 
 
 class Store:
@@ -99,11 +96,12 @@ class Store:
                         break
                     board.waiting()
                     time.sleep(_GLANCE)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted) as stop:
             done = sum(path.exists() for path in missing) + total - len(missing)
             raise Interrupted(
                 f"interrupted with {done} of {total} runs done, which are kept; the same "
-                "command goes on from there"
+                "command goes on from there",
+                code=stop.code if isinstance(stop, Interrupted) else CTRL_C,
             ) from None
         return not missing
 
@@ -117,31 +115,33 @@ class Store:
             for path, job in list(missing.items()):
                 if time.monotonic() >= deadline:
                     return
-                lease = Lease.of(path)
-                if lease is None:
-                    continue
-                leases[path] = lease
-                if path.exists():
-                    leases.pop(path).release()
-                else:
-                    yield job
+                with held_back():
+                    lease = Lease.of(path)
+                    if lease is None:
+                        continue
+                    if path.exists():
+                        lease.release()
+                        continue
+                    leases[path] = lease
+                yield job
 
         try:
             with closing(backend.results(free())) as results:
                 for job, result in results:
-                    self._keep(job, result)
                     path = self.path(job)
-                    leases.pop(path).release()
-                    del missing[path]
+                    with held_back():
+                        self._keep(job, result)
+                        leases.pop(path).release()
+                        del missing[path]
                     board.done(job, result)
         finally:
-            for lease in leases.values():
-                lease.release()
+            with held_back():
+                for lease in leases.values():
+                    lease.release()
 
     def _keep(self, job: Job, result: Json) -> None:
-        kept = _finite(result)
-        record = {"id": _digest(job), "spec": job.spec(), "sum": _sum(kept), "result": kept}
-        write_whole(self.path(job), to_json(record))
+        record = {"id": _digest(job), "spec": job.spec(), "result": result}
+        write_whole(self.path(job), to_json(sealed(record)))
 
     def _read(self, job: Job) -> Json:
         path = self.path(job)
@@ -151,10 +151,6 @@ class Store:
                 f"{path} does not hold the run that its name says; delete it and run the command "
                 "again"
             )
-        if "sum" in kept and kept["sum"] != _sum(kept["result"]):
-            raise ValueError(
-                f"{path} is not as it was written; delete it and run the command again"
-            )
         return kept["result"]
 
 
@@ -163,14 +159,27 @@ def to_json(value: Json, indent: int | None = None) -> str:
     return json.dumps(_finite(value), indent=indent, allow_nan=False) + "\n"
 
 
+def sealed(content: Mapping[str, Json]) -> dict[str, Json]:
+    """What a file is to hold, with a checksum, by which :func:`read_json` knows it again."""
+    kept: dict[str, Json] = _finite(content)
+    return {**kept, "sum": _sum(kept.get("result", kept))}
+
+
 def read_json(path: Path) -> Json:
-    """Read a JSON file; the error names the file and what to do."""
+    """Read a JSON file, sealed or not; the error names the file and what to do."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is not a whole JSON file ({error}); delete it and run the command again"
         ) from error
+    if isinstance(kept, dict) and "sum" in kept:
+        content = {key: value for key, value in kept.items() if key != "sum"}
+        if kept["sum"] != _sum(content.get("result", content)):
+            raise ValueError(
+                f"{path} is not as it was written; delete it and run the command again"
+            )
+    return kept
 
 
 def environment() -> dict[str, str]:

@@ -11,33 +11,37 @@ import fcntl
 import glob
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from adahb._stopping import held_back
 
-def write_whole(path: Path, content: str | bytes) -> None:
+
+def write_whole(path: Path, content: str | bytes | memoryview) -> None:
     """Write a file such that whoever looks finds the old one or all of the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path.parent, glob.escape(path.name))
-    part, file = _begin(path)
-    try:
-        with file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-            part.chmod(0o644)
-            part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with held_back(), explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent, glob.escape(path.name))
+        part, file = _begin(path)
+        try:
+            with file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+                part.chmod(0o644)
+                part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
 
 
 def remove_leftovers(folder: Path, names: str = "*") -> None:
-    """Remove what killed processes left in a folder beside the files of these names."""
+    """Remove what killed processes left in a folder beside the files of these names, if we may."""
     for pattern in (f".{names}.*.part", f".{names}.lock"):
         for leftover in folder.glob(pattern):
-            with suppress(FileNotFoundError), leftover.open("r+b") as file:  # or its user did it
+            with suppress(OSError), leftover.open("r+b") as file:
                 if _lock(file):
                     leftover.unlink(missing_ok=True)
 
@@ -54,10 +58,11 @@ class Lease:
 
         Where a file system knows no locks everybody gets it: work may then be done twice.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_name(f".{path.name}.lock")
         while True:
-            file = lock.open("ab")
+            with explained(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = lock.open("ab")
             if _lock(file) is False:
                 file.close()
                 return None
@@ -69,6 +74,21 @@ class Lease:
         """Let others have it."""
         self._path.unlink(missing_ok=True)
         self._file.close()
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Say of what the system refuses which file it was for, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(
+            error.errno,
+            f"{path} cannot be written ({error.strerror}); what was written before is kept: make "
+            "room or choose another place, and go on with the same command",
+        ) from error
 
 
 def _begin(path: Path) -> tuple[Path, IO[bytes]]:
