@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from adahb import _checks as check
+from adahb._files import write_whole
 from adahb.data import Split
-from adahb.experiments.files import write_whole
 from adahb.experiments.networks import NETWORKS
 from adahb.experiments.store import to_json
 from adahb.experiments.training import (
