@@ -7,42 +7,63 @@ width in K, which Λ passes one after the other; what lies beyond them waits in 
 Entries are lower bounds.  A K that grows leaves its entry where it is, to be moved when its bucket
 is met; a K that falls below its bucket gets a second entry, and the first is dropped when met.
 
-A bucket is a list of chunks of a cache line each, for entries met together should lie together.
+A bucket is a row of the pool, a cache line, for entries met together should lie together.  A row
+that is full is moved behind the buckets, and the bucket begins anew.
 """
 
 from typing import Any
 
 import numpy as np
 
-from adahb.linear.loops.compiled import ask, exact, inlined
+from adahb.linear.loops.compiled import allocating, ask, exact, inlined
 
 Array = np.ndarray[Any, Any]
 
-# What is kept of a coordinate, side by side in memory: w_j = m U + Q (K α - β), z_j = Q (K - Λ).
-U, Q, K, BUCKET, SQUARES, SUM = 0, 1, 2, 3, 4, 5
-"""Q is sign(z_j)/h_j and 0 where z_j is 0; BUCKET is where its entry is; SQUARES is for the second
-moment; SUM is what `SA`, `SB` and `TAIL` leave of the sum of the w_j."""
+_FIELDS = [("u", "f8"), ("q", "f8"), ("k", "f8"), ("bucket", "i8")]
 
-NOWHERE = 1e18
+NARROW = np.dtype(_FIELDS)
+"""What is kept of a coordinate, side by side in memory: w_j = m U + Q (K α - β), z_j = Q (K - Λ);
+Q is sign(z_j)/h_j and 0 where z_j is 0; ``bucket`` is where its entry is."""
+
+WIDE = np.dtype([*_FIELDS, ("squares", "f8"), ("sum", "f8"), ("spare", "f8"), ("more", "f8")])
+"""The same with ``squares`` for the second moment, and ``sum``, which is the sum of the w_j less
+what the sums of α and β say of it and plus U times the sum of the m to come: a line of the cache
+with what is to spare."""
+
+STATE = np.dtype(
+    [
+        ("level", "f8"),  # Λ
+        ("mass", "f8"),  # Σ |z_j|
+        ("rate", "f8"),  # Σ 1/h_j over z_j ≠ 0
+        ("noise", "f8"),  # the error of that
+        ("alpha", "f8"),
+        ("beta", "f8"),
+        ("m", "f8"),
+        ("alphas", "f8"),  # the sums of α and of β since the sum of the w_j began
+        ("betas", "f8"),
+        ("to_come", "f8"),  # what is to come of the sum of m
+        ("nearest", "f8"),  # the least K in the current bucket
+        ("per_width", "f8"),  # one over the buckets' width
+        ("w0", "f8"),  # w, z, second moment and sum of w of the intercept
+        ("z0", "f8"),
+        ("squares0", "f8"),
+        ("sum0", "f8"),
+        ("current", "i8"),  # the bucket that Λ is in
+        ("buckets", "i8"),  # their number
+        ("free", "i8"),  # a free row behind them, which has the number of the next; 0 is none
+        ("top", "i8"),  # the first row never used
+        ("alive", "i8"),  # how many z ≠ 0
+        ("entries", "i8"),
+        ("wasted", "i8"),  # how much has been looked at in vain since the queue was made
+    ]
+)
+"""The numbers that move with the steps, and the queue's."""
+
+NOWHERE = 1 << 60
 """The bucket of a coordinate that has no entry, for z_j is 0."""
 
-# The numbers that move with the steps.
-LEVEL, MASS, RATE, NOISE, ALPHA, BETA, M, SA, SB, TAIL, NEXT, PER_WIDTH = range(12)
-"""Λ, Σ|z_j|, Σ 1/h_j over z_j ≠ 0 with its error, α, β and m as above, the sums of α and β, minus
-what is to come of the sum of m, the least K in the current bucket, one over the buckets' width."""
-
-W0, Z0, SQUARES0, SUM0 = range(12, 16)
-"""w, z, second moment and sum of w of the intercept."""
-
-CURRENT, BUCKETS, FREE, TOP, ALIVE, ENTRIES, WASTED = range(7)
-"""The bucket that Λ is in, their number, the first free chunk, the chunks used, how many z ≠ 0, how
-many entries, and how much has been looked at in vain since the queue was made."""
-
-CHUNK = 15
-"""Entries of a chunk, which follow the number of the next chunk."""
-
-EMPTY = CHUNK
-"""A bucket without a chunk: the next entry takes one, as where the first is full."""
+COUNT, MORE, FIRST, ROOM = 0, 1, 2, 14
+"""A row: how many entries it has, the next of the full rows of its bucket (0 is none), entries."""
 
 CROWD = 8
 """Coordinates that a bucket near Λ is made for."""
@@ -56,195 +77,212 @@ NOISY = 1e-12
 """The relative error of Σ 1/h_j at which it is computed anew."""
 
 
-def queue(d: int) -> tuple[Array, Array]:
-    """Return the room for d coordinates' entries, and for the buckets.
+def records(d: int, *, wide: bool) -> Array:
+    """Return what is kept of d coordinates, zeros, beginning where a line of the cache does."""
+    kind = WIDE if wide else NARROW
+    space = np.zeros(d * kind.itemsize + 64, dtype=np.uint8)
+    skip = -space.ctypes.data % 64
+    return space[skip : skip + d * kind.itemsize].view(kind)
 
-    A bucket is 16 times the number of its first chunk plus how full that is; chunk 0 is none.
-    """
-    buckets = min(d + 64, 1 << 18)
-    chunks = buckets + (2 * d + 64) // CHUNK + 8
-    return np.zeros((chunks, 1 + CHUNK), dtype=np.int32), np.zeros(buckets + 1, dtype=np.int32)
+
+def queue(d: int) -> Array:
+    """Return the room for d coordinates' entries."""
+    return np.zeros((most(d) + (2 * d + 64) // ROOM + 8, FIRST + ROOM), dtype=np.int32)
+
+
+def most(d: int) -> int:
+    """Return the largest number of buckets."""
+    return min(2 * d + 256, 1 << 18)
 
 
 @inlined
-def enter(j: Any, bucket: Any, free: Any, top: Any, pool: Array, head: Array) -> Any:
-    """Put an entry into a bucket; return the first free chunk and the number of used ones."""
-    place = np.int64(head[bucket])
-    count = place & 15
-    if count == CHUNK:
-        following, count = place >> 4, np.int64(0)
+def enter(j: Any, bucket: Any, counts: Any, free: Any, top: Any, pool: Array) -> Any:
+    """Put an entry into a bucket, if it counts 1; return the first free row and the unused one."""
+    count = np.int64(pool[bucket, COUNT])
+    if count == ROOM:
+        away = top
         if free > 0:
-            place = free << 4
-            free = np.int64(pool[np.uintp(free), 0])
+            away = free
+            free = np.int64(pool[np.uintp(free), MORE])
         else:
-            place = top << 4
             top += 1
-        pool[np.uintp(place >> 4), 0] = following
-    pool[np.uintp(place >> 4), np.uintp(count + 1)] = j
-    head[bucket] = place + 1
+        for i in range(np.uintp(1), np.uintp(FIRST + ROOM)):
+            pool[np.uintp(away), i] = pool[bucket, i]
+        pool[bucket, MORE] = away
+        count = np.int64(0)
+    pool[bucket, np.uintp(FIRST + count)] = j
+    pool[bucket, COUNT] = count + counts
     return free, top
 
 
 @inlined
 def retire(
-    j: Any, rec: Array, alpha: float, beta: float, per_m: float, sa: float, sb: float, tail: float,
-    average: Any,
+    rec: Array, j: Any, alpha: float, beta: float, per_m: float, alphas: float, betas: float,
+    to_come: float, average: Any,
 ) -> None:  # fmt: skip
     """Settle a coordinate whose z becomes 0 in this step."""
-    q, key = rec[j, Q], rec[j, K]
+    q, key = rec[j].q, rec[j].k
     by = q * (key * alpha - beta) * per_m
-    rec[j, U] += by
+    rec[j].u += by
     if average is not None:
-        rec[j, SUM] += q * (key * sa - sb) - by * tail
-    rec[j, Q] = 0.0
-    rec[j, BUCKET] = NOWHERE
+        rec[j].sum += q * (key * alphas - betas) + by * to_come
+    rec[j].q = 0.0
+    rec[j].bucket = NOWHERE
 
 
-@exact
-def rebuild(rec: Array, f: Array, n: Array, pool: Array, head: Array) -> None:
+@allocating
+def rebuild(rec: Array, state: Any, pool: Array) -> None:
     """Make the queue anew."""
-    members = np.empty(n[ALIVE], dtype=np.int64)
-    count = 0
-    for bucket in range(n[CURRENT], n[BUCKETS] + 1):
-        chunk, size = np.int64(head[bucket]) >> 4, np.int64(head[bucket]) & 15
-        while chunk > 0:
-            for i in range(size):
-                j = np.int64(pool[chunk, i + 1])
-                if rec[j, BUCKET] == bucket:
-                    rec[j, BUCKET] = -1.0
-                    members[count] = j
-                    count += 1
-            chunk, size = np.int64(pool[chunk, 0]), np.int64(CHUNK)
-    fill(members[:count], rec, f, n, pool, head)
+    members = np.empty(state.alive, dtype=np.int64)
+    found = 0
+    for bucket in range(state.current, state.buckets + 1):
+        row, count = np.int64(bucket), np.int64(pool[bucket, COUNT])
+        while True:
+            for i in range(count):
+                j = np.int64(pool[row, FIRST + i])
+                if rec[j].bucket == bucket:
+                    rec[j].bucket = -1
+                    members[found] = j
+                    found += 1
+            row, count = np.int64(pool[row, MORE]), np.int64(ROOM)
+            if row == 0:
+                break
+    fill(members[:found], rec, state, pool)
 
 
-@exact
-def fill(members: Array, rec: Array, f: Array, n: Array, pool: Array, head: Array) -> None:
+@allocating
+def fill(members: Array, rec: Array, state: Any, pool: Array) -> None:
     """Make a queue of the coordinates with z ≠ 0, from Λ = 0, and compute the sums anew.
 
     The width is chosen by the nearest quarter of the coordinates.
     """
-    f[BETA] -= f[ALPHA] * f[LEVEL]
-    f[SB] -= f[SA] * f[LEVEL]
+    level = state.level
+    state.beta -= state.alpha * level
+    state.betas -= state.alphas * level
     mass, rate = 0.0, 0.0
     for j in members:
-        rec[j, K] -= f[LEVEL]
-        mass += rec[j, K] * abs(rec[j, Q])
-        rate += abs(rec[j, Q])
-    f[MASS], f[RATE], f[NOISE], f[LEVEL] = mass, rate, 0.0, 0.0
+        rec[j].k -= level
+        mass += rec[j].k * abs(rec[j].q)
+        rate += abs(rec[j].q)
+    state.mass, state.rate, state.noise, state.level = mass, rate, 0.0, 0.0
 
     sample = np.empty(min(members.size, SAMPLE))
     for i in range(sample.size):
-        sample[i] = rec[members[i * members.size // sample.size], K]
+        sample[i] = rec[members[i * members.size // sample.size]].k
     sample.sort()
     quarter = max(sample[sample.size // 4], 1e-280) if sample.size else 1.0
-    f[PER_WIDTH] = max(members.size / 4.0 / CROWD, 1.0) / quarter
-    n[BUCKETS] = min(head.size - 1, members.size // 2 + 63)
-    head[: n[BUCKETS] + 1] = EMPTY
-    free, top, nearest = np.int64(0), np.int64(1), np.inf
+    state.per_width = max(members.size / 4.0 / CROWD, 1.0) / quarter
+    behind = pool.shape[0] - (2 * rec.size + 64) // ROOM - 8
+    last = min(behind - 1, 2 * members.size + 254)
+    for bucket in range(last + 1):
+        pool[bucket, COUNT] = pool[bucket, MORE] = 0
+    free, top, nearest = np.int64(0), np.int64(behind), np.inf
     for j in members:
-        bucket = np.int64(min(rec[j, K] * f[PER_WIDTH], n[BUCKETS]))
-        free, top = enter(j, bucket, free, top, pool, head)
-        rec[j, BUCKET] = bucket
-        if bucket == 0:
-            nearest = min(nearest, rec[j, K])
-    n[CURRENT], n[FREE], n[TOP], n[WASTED], f[NEXT] = 0, free, top, 0, nearest
-    n[ALIVE] = n[ENTRIES] = members.size
+        home = np.int64(min(np.float64(last), rec[j].k * state.per_width))
+        free, top = enter(j, np.uintp(home), 1, free, top, pool)
+        rec[j].bucket = home
+        if home == 0:
+            nearest = min(nearest, rec[j].k)
+    state.current, state.buckets, state.free, state.top = 0, last, free, top
+    state.wasted, state.nearest = 0, nearest
+    state.alive = state.entries = members.size
 
 
 @exact
 def lower(
-    excess: float, rate: float, radius: float, rec: Array, f: Array, n: Array, pool: Array,
-    head: Array, far: bool, average: Any,
-) -> None:  # fmt: skip
+    excess: float, radius: float, rec: Array, state: Any, pool: Array, far: bool, average: Any
+) -> None:
     """Raise Λ by the λ with Σ max(|z_j| - λ/h_j, 0) = radius, where Σ |z_j| = radius + excess.
 
     λ = excess/rate as long as nothing retires; what does takes its mass and its rate out, which
     raises λ.  What rounding leaves of the excess is the next step's.
     """
-    level, before = f[LEVEL], n[ALIVE]
-    while n[ALIVE] > 0:
-        if f[NOISE] > NOISY * rate:
-            rebuild(rec, f, n, pool, head)
-            excess, rate = max(f[MASS] - radius, 0.0), f[RATE]
-        level = f[LEVEL] + excess / rate
-        cut = np.int64(min(level * f[PER_WIDTH], n[BUCKETS]))
-        if cut == n[CURRENT] and level < f[NEXT]:
+    rate, level, before = state.rate, state.level, state.alive
+    while state.alive > 0:
+        if state.noise > NOISY * rate:
+            rebuild(rec, state, pool)
+            excess, rate = max(state.mass - radius, 0.0), state.rate
+        level = state.level + excess / rate
+        cut = np.int64(min(np.float64(state.buckets), level * state.per_width))
+        if cut == state.current and level < state.nearest:
             break
-        alive = n[ALIVE]
-        less, slower = meet(cut, level, rec, f, n, pool, head, average)
+        alive = state.alive
+        less, slower = meet(cut, level, rec, state, pool, average)
         excess -= less
         rate -= slower
-        f[NOISE] += EPS * slower
-        if n[ALIVE] == alive:
+        state.noise += EPS * slower
+        if state.alive == alive:
             break
-    if n[ALIVE] == 0:
-        f[MASS], f[RATE], f[LEVEL] = 0.0, 0.0, level
+    if state.alive == 0:
+        state.mass, state.rate, state.level = 0.0, 0.0, level
         return
-    level = f[LEVEL] + excess / rate
-    f[MASS] = radius + (excess - (level - f[LEVEL]) * rate)
-    f[RATE] = rate
-    f[LEVEL] = level
+    level = state.level + excess / rate
+    state.mass = radius + (excess - (level - state.level) * rate)
+    state.rate = rate
+    state.level = level
     if far:
-        look_beyond(before - n[ALIVE] + CROWD, rec, n, pool, head)
+        look_beyond(before - state.alive + CROWD, rec, state, pool)
 
 
 @exact
 def meet(
-    cut: Any, level: float, rec: Array, f: Array, n: Array, pool: Array, head: Array, average: Any
+    cut: Any, level: float, rec: Array, state: Any, pool: Array, average: Any
 ) -> tuple[float, float]:
     """Retire what has K <= level in the buckets up to the cut; return its mass above Λ, its rate.
 
     The others go to the buckets where they belong.
     """
-    base, alpha, beta, sa, sb, tail = f[LEVEL], f[ALPHA], f[BETA], f[SA], f[SB], f[TAIL]
-    per_m = 1.0 / f[M] if f[M] > 0.0 else 0.0
-    per_width, last = f[PER_WIDTH], np.float64(n[BUCKETS])
-    free, top, retired, gone, kept = n[FREE], n[TOP], 0, 0, 0
+    base, alpha, beta, to_come = state.level, state.alpha, state.beta, state.to_come
+    alphas, betas = state.alphas, state.betas
+    per_m = 1.0 / state.m if state.m > 0.0 else 0.0
+    per_width, last = state.per_width, np.float64(state.buckets)
+    free, top, retired, gone, kept = state.free, state.top, 0, 0, 0
     mass, rate, nearest = 0.0, 0.0, np.inf
-    for bucket in range(np.uintp(n[CURRENT]), np.uintp(cut + 1)):
-        chunk, count = np.int64(head[bucket]) >> 4, np.int64(head[bucket]) & 15
-        head[bucket] = EMPTY
-        while chunk > 0:
-            for i in range(np.uintp(1), np.uintp(count + 1)):
-                j = np.uintp(pool[np.uintp(chunk), i])
-                key = rec[j, K]
-                if rec[j, BUCKET] != bucket:
+    for bucket in range(np.uintp(state.current), np.uintp(cut + 1)):
+        row: Any = bucket
+        count, more = pool[bucket, COUNT], np.int64(pool[bucket, MORE])
+        pool[bucket, COUNT] = pool[bucket, MORE] = 0
+        while True:
+            for i in range(np.uintp(FIRST), np.uintp(FIRST + count)):
+                j = np.uintp(pool[row, i])
+                key = rec[j].k
+                if rec[j].bucket != np.int64(bucket):
                     gone += 1
                 elif key <= level:
-                    inverse = abs(rec[j, Q])
+                    inverse = abs(rec[j].q)
                     mass += (key - base) * inverse
                     rate += inverse
                     retired += 1
-                    retire(j, rec, alpha, beta, per_m, sa, sb, tail, average)
+                    retire(rec, j, alpha, beta, per_m, alphas, betas, to_come, average)
                 else:
-                    home = np.int64(min(key * per_width, last))
-                    free, top = enter(j, np.uintp(home), free, top, pool, head)
-                    rec[j, BUCKET] = home
-                    kept += home == bucket
+                    home = np.int64(min(last, key * per_width))
+                    free, top = enter(j, np.uintp(home), 1, free, top, pool)
+                    rec[j].bucket = home
+                    kept += home == np.int64(bucket)
                     if home == cut:
                         nearest = min(nearest, key)
-            following = np.int64(pool[np.uintp(chunk), 0])
-            pool[np.uintp(chunk), 0] = free
-            free = chunk
-            chunk, count = following, np.int64(CHUNK)
-    n[WASTED] += kept + ((cut - n[CURRENT]) >> 3)
-    n[CURRENT], n[FREE], n[TOP], f[NEXT] = cut, free, top, nearest
-    n[ALIVE] -= retired
-    n[ENTRIES] -= retired + gone
+            if row != bucket:
+                pool[row, MORE] = free
+                free = np.int64(row)
+            if more == 0:
+                break
+            row, count = np.uintp(more), np.int32(ROOM)
+            more = np.int64(pool[row, MORE])
+    state.wasted += kept + ((cut - state.current) >> 3)
+    state.current, state.free, state.top, state.nearest = cut, free, top, nearest
+    state.alive -= retired
+    state.entries -= retired + gone
     return mass, rate
 
 
 @exact
-def look_beyond(count: int, rec: Array, n: Array, pool: Array, head: Array) -> None:
-    """Ask for the next coordinates that Λ will meet, and for the chunks of as many beyond."""
-    bucket = n[CURRENT]
-    while count > 0 and bucket < n[BUCKETS]:
+def look_beyond(count: int, rec: Array, state: Any, pool: Array) -> None:
+    """Ask for the next coordinates that Λ will meet."""
+    bucket = state.current
+    while count > 0 and bucket < state.buckets:
         bucket += 1
-        chunk, size = np.uintp(head[bucket] >> 4), head[bucket] & 15
-        if chunk > 0:
-            for i in range(np.uintp(1), np.uintp(size + 1)):
-                ask(rec, np.int64(pool[chunk, i]) * rec.shape[1])
-            count -= size
-    for beyond in range(bucket + 1, min(2 * bucket - n[CURRENT], n[BUCKETS])):
-        ask(pool, np.int64(head[beyond] >> 4) * pool.shape[1])
+        row = np.uintp(bucket)
+        size = pool[row, COUNT]
+        for i in range(np.uintp(FIRST), np.uintp(FIRST + size)):
+            ask(rec, np.int64(pool[row, i]))
+        count -= size

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adahb.linear.loops.compiled import derivative, exact, look_ahead, reordering
+from adahb.linear.loops.compiled import allocating, derivative, exact, look_ahead, reordering
 from adahb.linear.loops.projections import project
 
 Array = np.ndarray[Any, Any]
@@ -78,7 +78,7 @@ def divide(g: Array, v: Array, inverses: Array, kept: float, gain: float, delta:
         g[j] *= inverses[j]
 
 
-@exact
+@allocating
 def train(
     rows: Array, size: int, first: int, y: Array, weights: Any, indptr: Any, indices: Any,
     data: Array, code: int, parameter: float, intercept: bool, move: int, kind: int,

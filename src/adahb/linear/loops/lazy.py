@@ -35,6 +35,9 @@ CHUNK = 1 << 16
 LOW, TINY = 1e-50, 1e-200
 """A product of coefficients below the first begins anew at 1; none falls below the second."""
 
+FAR = 1.0
+"""How many times m t may be left of what the sum of the m to come was taken for."""
+
 LARGE = 1 << 15
 """Bytes of state from which memory is asked for before it is needed."""
 
@@ -63,10 +66,8 @@ class Chunk(NamedTuple):
     """The weight of g² in SQUARES."""
     deltas: Vector
     """What is added to the root of the second moment; in a metric δ."""
-    tails: Vector
-    """Minus the sum of the m of the steps that follow in the chunk."""
-    ahead: float
-    """The sum of the m of all steps of the chunk."""
+    to_come: Vector
+    """What the sum of the m of the steps that follow is taken for."""
 
 
 class Lazy(Loop):
@@ -84,31 +85,30 @@ class Lazy(Loop):
         self._metric = _in_metric(model)
         self._p = 1.0 / max(place.steps, 1)
         self._share = 0.0
-        self._rec = _records(d, 8 if model.adaptive or model.average else 4)
-        self._f, self._n = np.zeros(16), np.zeros(8, dtype=np.int64)
+        self._to_come = 0.0
+        self._rec = rec = c.records(d, wide=model.adaptive or model.average)
+        self._state = state = np.zeros(1, dtype=c.STATE)
         h = np.sqrt(v / self._p) + model.delta if self._metric else np.ones(d)
         ball = isinstance(constraint, L1Ball)
-        self._rec[:, c.U] = w
-        self._rec[:, c.K] = np.abs(z) * h if ball else z
-        self._rec[:, c.Q] = np.sign(z) / h if ball else 1.0
-        self._rec[:, c.BUCKET] = np.where(z != 0, 0.0, c.NOWHERE)
-        self._f[c.M] = 1.0
+        rec["u"] = w
+        rec["k"] = np.abs(z) * h if ball else z
+        rec["q"] = np.sign(z) / h if ball else 1.0
+        rec["bucket"] = np.where(z != 0, 0, c.NOWHERE)
+        state["m"] = 1.0
         if model.adaptive:
-            self._rec[:, c.SQUARES] = v / self._p
+            rec["squares"] = v / self._p
         if model.average:
-            self._rec[:, c.SUM] = place.average[:d] * place.steps
+            rec["sum"] = place.average[:d] * place.steps
         if model.intercept:
-            self._f[c.W0], self._f[c.Z0] = place.point.w[d], place.point.z[d]
-            self._f[c.SQUARES0] = place.point.v[d] / self._p
-            self._f[c.SUM0] = place.average[d] * place.steps
+            state["w0"], state["z0"] = place.point.w[d], place.point.z[d]
+            state["squares0"] = place.point.v[d] / self._p
+            state["sum0"] = place.average[d] * place.steps
         self._pool: Any = None
-        self._head: Any = None
         self._lower, self._upper, self._radius = np.zeros(1), np.zeros(1), np.inf
         if ball:
             self._radius = cast("L1Ball", constraint).radius
-            self._pool, self._head = c.queue(d)
-            alive = np.flatnonzero(z)
-            c.fill(alive, self._rec, self._f, self._n, self._pool, self._head)
+            self._pool = c.queue(d)
+            c.fill(np.flatnonzero(z), rec, state[0], self._pool)
         else:
             self._lower, self._upper = bounds(constraint)
         self._keys, self._inverses = np.empty((2, d))
@@ -140,7 +140,6 @@ class Lazy(Loop):
 
     def run(self, samples: Samples, order: Order, duals: DualAverages) -> None:
         """Take the steps on the rows in ``order``, noting each derivative in ``duals``."""
-        from adahb.linear.loops.calendar import M
         from adahb.linear.loops.lazy_steps import train
 
         X: Any = samples.objective.X
@@ -149,20 +148,19 @@ class Lazy(Loop):
         merge = size > 1 or samples.repeats
         where = np.full(X.shape[1] if merge else 0, -1, dtype=np.int32)
         cols = np.empty(where.size, dtype=np.int32)
-        values = np.empty(where.size)
+        values, slopes = np.empty(where.size), np.empty(size)
         done = 0
         while done < order.size:
-            if 0 < self._f[M] < LOW or self._p < LOW:
+            if 0 < self._state["m"][0] < LOW or self._p < LOW:
                 self._renew()
             at = self._coefficients(-(-(order.size - done) // size))
-            self._begin(at)
             rows = order[done : done + at.steps.size * size]
             taken = train(
                 rows, size, samples.objective.y, samples.weights, X.indptr, X.indices, X.data,
                 code, parameter, model.intercept, self._radius, self._lower, self._upper,
-                at.steps, at.shares, at.p, at.gains, at.deltas, at.tails, self._rec, self._f,
-                self._n, self._pool, self._head, self._keys, self._inverses, where, cols, values,
-                duals.sums, duals.visits, merge, self._rec.nbytes > LARGE,
+                at.steps, at.shares, at.p, at.gains, at.deltas, at.to_come, self._rec,
+                self._state[0], self._pool, self._keys, self._inverses, where, cols, values,
+                slopes, duals.sums, duals.visits, merge, self._rec.nbytes > LARGE,
                 1 if model.adaptive else None, 1 if self._metric else None,
                 1 if model.average else None,
             )  # fmt: skip
@@ -170,16 +168,15 @@ class Lazy(Loop):
             if taken < at.steps.size:
                 raise not_finite(self.steps + 1)
             self._p, self._share = float(at.p[-1]), float(at.shares[-1])
+            self._to_come = float(at.to_come[-1])
             done += rows.size
 
     def _coefficients(self, count: int) -> Chunk:
         """Return the coefficients of up to ``count`` steps, fewer where a product nears 0."""
-        from adahb.linear.loops.calendar import M
-
         t = np.arange(self.steps + 1, self.steps + min(count, CHUNK) + 1)
         at = self.model.schedule(t)
         eta, c = at.eta, at.c
-        m = self._f[M] * np.cumprod(1.0 - c)
+        m = self._state["m"][0] * np.cumprod(1.0 - c)
         p = gains = deltas = np.full(t.size, self._p)
         if at.beta2 is not None:
             p = self._p * np.cumprod(np.where(at.beta2 > 0, at.beta2, 1.0))
@@ -192,67 +189,69 @@ class Lazy(Loop):
                 )
         fits = ((m > TINY) | (c == 1)) & (p > TINY)
         stop = t.size if fits.all() else max(int(np.argmin(fits)), 1)
-        before = np.append(self._f[M], m[: stop - 1])
-        sums = np.append(np.cumsum(before[::-1])[::-1], 0.0)
-        eta, c, p, gains, deltas = (x[:stop] for x in (eta, c, p, gains, deltas))
-        return Chunk(eta, c, p, gains, deltas, -sums[1:], float(sums[0]))
-
-    def _begin(self, at: Chunk) -> None:
-        """Begin the sums of the w_j anew, for a chunk with other steps to come."""
-        from adahb.linear.loops import calendar as c
-
+        before = np.append(self._state["m"][0], m[: stop - 1])
+        to_come = np.zeros(stop)
         if self.model.average:
-            f, rec = self._f, self._rec
-            rec[:, c.SUM] += (
-                rec[:, c.Q] * (rec[:, c.K] * f[c.SA] - f[c.SB]) + rec[:, c.U] * at.ahead
-            )
-            f[c.SA] = f[c.SB] = 0.0
+            to_come = self._to_come_after(before, m[stop - 1], c[stop - 1])
+        eta, c, p, gains, deltas = (x[:stop] for x in (eta, c, p, gains, deltas))
+        return Chunk(eta, c, p, gains, deltas, to_come)
+
+    def _to_come_after(self, m: Vector, last: float, c: float) -> Vector:
+        """Return after each step what the sum of the m to come is taken for.
+
+        A sum of w_j has U times that in it, so that what changes U need not know the past.  Any
+        number will do that is about of the size of m t, ``last`` being the m after these steps.
+        If m falls like 1/t^k, k = c t > 1, then m t/(k - 1) is what will come.
+        """
+        t, state, rec = self.steps + 1.0 + m.size, self._state, self._rec
+        left = self._to_come - m.sum()
+        if abs(left) > FAR * last * t:
+            left = last * t / (c * t - 1.0) if c * t > 1.5 else 0.0
+            moving = rec["q"] * (rec["k"] * state["alphas"] - state["betas"])
+            rec["sum"] += moving + rec["u"] * (m.sum() + left - self._to_come)
+            state["alphas"] = state["betas"] = 0.0
+        after: Vector = left + np.append(np.cumsum(m[:0:-1])[::-1], 0.0)
+        return after
 
     def _renew(self) -> None:
         """Begin the products anew at 1."""
-        from adahb.linear.loops import calendar as c
-
-        self._rec[:, c.U] *= self._f[c.M]
-        self._f[c.M] = 1.0
+        self._rec["u"] *= self._state["m"]
+        self._to_come /= self._state["m"][0]
+        self._state["m"] = 1.0
         if self.model.adaptive:
-            self._rec[:, c.SQUARES] *= self._p
-            self._f[c.SQUARES0] *= self._p
+            self._rec["squares"] *= self._p
+            self._state["squares0"] *= self._p
             self._p = 1.0
 
-    def _with_intercept(self, vector: Vector, last: int) -> Vector:
-        return np.append(vector, self._f[last]) if self.model.intercept else vector
+    def _with_intercept(self, vector: Vector, last: str) -> Vector:
+        return np.append(vector, self._state[last]) if self.model.intercept else vector
 
     @property
     def w(self) -> Vector:
         """The iterate."""
-        from adahb.linear.loops import calendar as c
-
-        rec, f = self._rec, self._f
-        w = f[c.M] * rec[:, c.U] + rec[:, c.Q] * (rec[:, c.K] * f[c.ALPHA] - f[c.BETA])
-        return self._with_intercept(w, c.W0)
+        rec, state = self._rec, self._state
+        moving = rec["q"] * (rec["k"] * state["alpha"] - state["beta"])
+        return self._with_intercept(state["m"] * rec["u"] + moving, "w0")
 
     @property
     def average(self) -> Vector:
         """The mean of the iterates."""
-        from adahb.linear.loops import calendar as c
-
         if not self.model.average:
             raise no_average()
-        rec, f = self._rec, self._f
+        rec, state = self._rec, self._state
         if not self.steps:
             return self.w
-        total = rec[:, c.SUM] + rec[:, c.Q] * (rec[:, c.K] * f[c.SA] - f[c.SB])
-        return self._with_intercept(total, c.SUM0) / self.steps
+        moving = rec["q"] * (rec["k"] * state["alphas"] - state["betas"])
+        total = rec["sum"] + moving - rec["u"] * self._to_come
+        return self._with_intercept(total, "sum0") / self.steps
 
     def place(self) -> Place:
         """Return where training stands; without momentum w - w₋ is not known, and not needed."""
-        from adahb.linear.loops import calendar as c
-
-        rec, f, w, v = self._rec, self._f, self.w, np.zeros(self.w.size)
-        z = self._with_intercept(rec[:, c.Q] * (rec[:, c.K] - f[c.LEVEL]), c.Z0)
+        rec, state, w, v = self._rec, self._state, self.w, np.zeros(self.w.size)
+        z = self._with_intercept(rec["q"] * (rec["k"] - state["level"]), "z0")
         u = (z - w) * (self._share / (1.0 - self._share) if self._share < 1 else 0.0)
         if self.model.adaptive:
-            v = self._p * self._with_intercept(rec[:, c.SQUARES], c.SQUARES0)
+            v = self._p * self._with_intercept(rec["squares"], "squares0")
         average = self.average if self.model.average else np.zeros_like(w)
         return Place(self.steps, Point(w, u, z, v), average)
 
@@ -261,10 +260,3 @@ def _in_metric(model: Model) -> bool:
     """Whether z is projected in a metric that matters."""
     ball = isinstance(model.settings.constraint, L1Ball)
     return ball and model.adaptive and model.settings.projection == "metric"
-
-
-def _records(d: int, width: int) -> Vector:
-    """Return zeros, a row for each coordinate, the rows beginning where lines of the cache do."""
-    space = np.zeros(d * width + 8)
-    skip = -space.ctypes.data // 8 % 8
-    return space[skip : skip + d * width].reshape(d, width)

@@ -101,7 +101,10 @@ def onto_l1(x: Array, inverses: Array, in_metric: bool, radius: float, level: fl
 
 @exact
 def onto_simplex(x: Array, inverses: Array, in_metric: bool, total: float) -> float:
-    """x_j = max(x_j - λ/h_j, 0) with Σ x_j = total; return λ.  Newton's method from below."""
+    """x_j = max(x_j - λ/h_j, 0) with Σ x_j = total; return λ.
+
+    Newton's method from below; where rounding lets λ fall it is found.
+    """
     level, first, rate_before = 0.0, True, -1.0
     while True:
         mass, rate, least = 0.0, 0.0, 0.0
@@ -114,11 +117,10 @@ def onto_simplex(x: Array, inverses: Array, in_metric: bool, total: float) -> fl
                 least = min(least, rest)
         if first and least >= 0.0 and abs(mass - total) <= SLACK * total:
             return 0.0
-        if rate == rate_before:
+        following = level + (mass - total) / rate
+        if rate == rate_before or not (first or following > level):
             break
-        level += (mass - total) / rate
-        rate_before = rate
-        first = False
+        level, rate_before, first = following, rate, False
     for j in range(x.size):
         x[j] = max(x[j] - (level * inverses[j] if in_metric else level), 0.0)
     return level
