@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adahb.optim import dispatch, narrow, scaling, sharding
+from adahb.optim import dispatch, narrow, nonfinite, scaling, sharding
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
 from adahb.optim.kernels import graphs
@@ -49,6 +49,9 @@ class HeavyBall(Optimizer):
     _on_mesh = False
     """Whether any parameter is a DTensor."""
 
+    _unsound: Tensor | None = None
+    """During a step, not zero if it must be left out; None if nobody has looked at gradients."""
+
     @staticmethod
     def _schedule(group: Group) -> Schedule:  # noqa: ARG004
         """The schedule of a group's options with α = 1; the learning rate multiplies it later."""
@@ -69,6 +72,7 @@ class HeavyBall(Optimizer):
         except BaseException:
             self.param_groups.pop()
             raise
+        nonfinite.prepare(group)
         self._on_mesh = self._on_mesh or any(map(sharding.is_dtensor, group["params"]))
         if group["constraint"] is not None:
             for p in group["params"]:
@@ -86,10 +90,20 @@ class HeavyBall(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            with torch.set_grad_enabled(group["differentiable"]):
-                self._step(group)
+        self._unsound = nonfinite.look(self, scaling.found_by_scaler(self))
+        try:
+            for group in self.param_groups:
+                with torch.set_grad_enabled(group["differentiable"]):
+                    self._step(group)
+        finally:
+            self._unsound = None
         return loss
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many steps ``nonfinite="skip"`` has left out; asking waits for the device."""
+        counts = [group[nonfinite.COUNT] for group in self.param_groups if nonfinite.COUNT in group]
+        return max(map(int, counts), default=0)
 
     def _step(self, group: Group) -> None:
         if scaling.is_refused(self, group):
@@ -119,7 +133,7 @@ class HeavyBall(Optimizer):
 
     def _tick_on_device(self, plan: Plan, place: int, lr: float | Tensor) -> Numbers:
         """The same where nothing is known on the host, not even whether the step counts."""
-        clock, found = plan.clocks[place], scaling.overflowed(self)
+        clock, found = plan.clocks[place], self._unsound
         live = None
         if isinstance(lr, Tensor):
             live = (lr > 0).to(clock.device)
@@ -312,6 +326,7 @@ class HeavyBall(Optimizer):
 
         def take(_: Optimizer, given: Group) -> Group:
             allowed_elsewhere = ("gamma", "delta", "momentum", "power", "projection", "form")
+            given = kept.up_to_date(given, self.param_groups)
             kept.check_saved(type(self).__name__, given, self.defaults, allowed_elsewhere)
             saved.update(kept.decode(given))
             for p, state, group in self._entries(saved):
@@ -322,6 +337,8 @@ class HeavyBall(Optimizer):
             clocks: dict[Any, Tensor] = {}
             for p, state, group in self._entries(saved):
                 self.state[p] = kept.restored(p, state, group, self._recipe(group), clocks)
+            for group in self.param_groups:
+                nonfinite.prepare(group)
             self._partings += 1
 
         before = self.register_load_state_dict_pre_hook(take)

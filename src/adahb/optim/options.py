@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adahb import _checks as check
-from adahb.optim import narrow, sharding
+from adahb.optim import narrow, nonfinite, sharding
 from adahb.sets import ConvexSet, NuclearBall
 
 Group = dict[str, Any]
@@ -28,7 +28,11 @@ SCHEDULER_KEYS = (
 LABELS = ("params", "param_names", "name")
 """What says of which parameters a group is; loggers show its ``name``."""
 
-_CHOICES = {"form": ("averaging", "paper"), "projection": ("metric", "euclidean")}
+_CHOICES = {
+    "form": ("averaging", "paper"),
+    "projection": ("metric", "euclidean"),
+    "nonfinite": nonfinite.CHOICES,
+}
 _OPTIONAL = {
     "rounding": ("compensated", "stochastic", "nearest"),
     "state_dtype": ("bf16", "int8"),
@@ -38,7 +42,7 @@ _SWITCHES = ("maximize", "decoupled_weight_decay", "capturable", "differentiable
 
 def check_names(method: str, group: Group, defaults: Group) -> None:
     """Refuse options that the method does not have."""
-    for name in set(group) - {*LABELS, *defaults, *SCHEDULER_KEYS}:
+    for name in set(group) - {*LABELS, nonfinite.COUNT, *defaults, *SCHEDULER_KEYS}:
         raise ValueError(f"{method} has no option {name!r}; it has {', '.join(defaults)}")
 
 
@@ -61,6 +65,11 @@ def check_values(group: Group) -> None:
         _check_among(name, group[name], (True, False))
     for name in ("foreach", "fused"):
         _check_among(name, group[name], (True, False, None))
+    if group["nonfinite"] == "raise" and group["capturable"]:
+        raise ValueError(
+            "nonfinite must be 'skip' or 'propagate' with capturable=True, for a graph looks at no "
+            "numbers, got 'raise'"
+        )
     if group["foreach"] and group["fused"]:
         raise ValueError("foreach and fused must not both be True")
     if group["differentiable"] and (group["foreach"] or group["fused"]):

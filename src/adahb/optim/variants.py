@@ -8,6 +8,7 @@ from torch import Tensor
 
 from adahb import schedules
 from adahb.optim.base import Form, HeavyBall, Projection
+from adahb.optim.nonfinite import NonFinite
 from adahb.optim.options import Group
 from adahb.optim.update import Rounding, StateDtype
 from adahb.schedules import Schedule
@@ -58,6 +59,9 @@ class AdaHB(HeavyBall):
             "nearest" loses small updates. None compensates half precision, and nothing else.
         state_dtype: "bf16" or "int8" (in blocks of 128, about 1 byte a number) for the buffer and
             the second moment; None is float32, or float64 for float64.
+        nonfinite: What becomes of a step with a gradient that holds NaN or infinity. "propagate"
+            does not look; "skip" leaves the whole step out and counts it in `skipped_steps`;
+            "raise" raises FloatingPointError before anything has changed, and waits for the device.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class AdaHB(HeavyBall):
         differentiable: bool = False,
         rounding: Rounding | None = None,
         state_dtype: StateDtype | None = None,
+        nonfinite: NonFinite = "propagate",
     ) -> None:
         defaults = {
             "lr": lr,
@@ -102,6 +107,7 @@ class AdaHB(HeavyBall):
             "differentiable": differentiable,
             "rounding": rounding,
             "state_dtype": state_dtype,
+            "nonfinite": nonfinite,
         }
         super().__init__(params, defaults)
 
@@ -144,6 +150,7 @@ class HB(HeavyBall):
         differentiable: bool = False,
         rounding: Rounding | None = None,
         state_dtype: StateDtype | None = None,
+        nonfinite: NonFinite = "propagate",
     ) -> None:
         defaults = {
             "lr": lr,
@@ -161,6 +168,7 @@ class HB(HeavyBall):
             "differentiable": differentiable,
             "rounding": rounding,
             "state_dtype": state_dtype,
+            "nonfinite": nonfinite,
         }
         super().__init__(params, defaults)
 
@@ -190,6 +198,7 @@ class _Memoryless(HeavyBall):
         differentiable: bool = False,
         rounding: Rounding | None = None,
         state_dtype: StateDtype | None = None,
+        nonfinite: NonFinite = "propagate",
     ) -> None:
         defaults = {
             "lr": lr,
@@ -204,6 +213,7 @@ class _Memoryless(HeavyBall):
             "differentiable": differentiable,
             "rounding": rounding,
             "state_dtype": state_dtype,
+            "nonfinite": nonfinite,
         }
         super().__init__(params, defaults)
 
