@@ -17,7 +17,7 @@ from adahb.optim import dispatch, narrow, nonfinite, scaling, sharding
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
 from adahb.optim.kernels import graphs
-from adahb.optim.numbers import learning_rate, numbers
+from adahb.optim.numbers import largest_rate, learning_rate, numbers
 from adahb.optim.options import Group
 from adahb.optim.plan import Plan, parted
 from adahb.optim.update import STATES, Batch, Numbers, Recipe
@@ -112,12 +112,12 @@ class HeavyBall(Optimizer):
         if self._partings < 0 or not plan.clocks:  # read, so that a compiled step depends on it
             return
         on_device = plan.clocks[0].is_cuda or group["capturable"] or torch.compiler.is_compiling()
-        lr = learning_rate(group, on_device)
+        lr = learning_rate(group, on_device, plan.largest_rate)
         if (on_device and isinstance(lr, Tensor)) or lr > 0:
             tick = self._tick_on_device if on_device else self._tick
             ready = [tick(plan, place, lr) for place in range(len(plan.clocks))]
             for batch, recipe, which in plan.batches:
-                at = ready[which]
+                at = ready[which].within(recipe.largest(batch.params[0].dtype))
                 dispatch.kernel(group, batch, at)(batch, at, recipe)
         plan.drop_gradients()
 
@@ -177,7 +177,9 @@ class HeavyBall(Optimizer):
         )
         recipe = self._recipe(group)
         batches, members = parted(every, recipe, clock_of, batch_of, sets)
-        plan = Plan(self._schedule(group), recipe, clocks, batches, members)
+        schedule = self._schedule(group)
+        most = largest_rate(schedule, recipe, [batch.params[0].dtype for batch, *_ in batches])
+        plan = Plan(schedule, recipe, clocks, batches, members, most)
         if not torch.compiler.is_compiling():
             others = {key: other for key, other in self._plans.items() if key != id(group)}
             self._plans = others

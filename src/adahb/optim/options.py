@@ -53,8 +53,9 @@ def check_values(group: Group) -> None:
         if lr.numel() != 1:
             raise ValueError(f"lr must be a number or a tensor of one element, got {lr!r}")
         lr = lr.item()
-    check.number("lr", lr, at_least=0)
-    check.number("weight_decay", group["weight_decay"], at_least=0)
+    most = _largest(group)
+    check.number("lr", lr, at_least=0, at_most=most)
+    check.number("weight_decay", group["weight_decay"], at_least=0, at_most=most)
     for name, choices in _CHOICES.items():
         if name in group:
             check.choice(name, group[name], choices)
@@ -81,6 +82,12 @@ def check_values(group: Group) -> None:
         check.number("momentum", group["momentum"], at_least=0, below=1)
         if group["power"]:
             raise ValueError(f"power must be 0 with constant momentum, got {group['power']!r}")
+
+
+def _largest(group: Group) -> float | None:
+    """The largest number that every parameter of the group can be multiplied by."""
+    wide = {torch.promote_types(p.dtype, torch.float32) for p in group["params"]}
+    return min((torch.finfo(dtype).max for dtype in wide), default=None)
 
 
 def _check_narrow(group: Group) -> None:

@@ -73,6 +73,13 @@ def _clip(x: tl.tensor, numbers: tl.tensor, T: tl.constexpr) -> tl.tensor:
 
 
 @_jit
+def _bounded(g: tl.tensor, V: tl.constexpr) -> tl.tensor:
+    """A gradient of at most `Recipe.largest`; NaN if it is not finite."""
+    most: tl.constexpr = 2.0**511 if tl.float64 == V else 2.0**63
+    return tl.where(g > most, most, tl.where(g < -most, -most, g)) + (g - g)
+
+
+@_jit
 def _over(x: tl.tensor, y: tl.tensor, T: tl.constexpr) -> tl.tensor:
     """x/y, correctly rounded: `/` is approximate in float32."""
     if T == tl.float64:  # noqa: SIM108, SIM300
@@ -314,8 +321,9 @@ def update(
     if ADAPTIVE:
         v_at = _block(tl.load(row + 2), offsets, V, ALIGNED)
         v = _state(v_at, v_scale, inside, has_part, V, T, PART, BLOCK)
-        v = v + (g * g - v) * _number(numbers, 4, T)
-        d = _over(g, _root(v, T) + _number(numbers, 5, T), T)
+        d = _bounded(g, V)
+        v = v + (d * d - v) * _number(numbers, 4, T)
+        d = _over(d, _root(v, T) + _number(numbers, 5, T), T)
     if DECOUPLED:
         d = d + _number(numbers, 8, T) * w
 
