@@ -50,9 +50,10 @@ def integer(name: str, value: object, *, at_least: int, at_most: int | None = No
     wanted = f"{name} must be an integer {bounds}, got {value!r}"
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(wanted)
-    if value < at_least or (at_most is not None and value > at_most):
+    whole = int(value)
+    if whole < at_least or (at_most is not None and whole > at_most):
         raise ValueError(wanted)
-    return int(value)
+    return whole
 
 
 def choice(name: str, value: str, allowed: Collection[str]) -> str:

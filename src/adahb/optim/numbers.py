@@ -33,7 +33,8 @@ def largest_rate(schedule: Schedule, recipe: Recipe, dtypes: Iterable[torch.dtyp
     size = first.eta if recipe.averaging else first.alpha
     kept = [torch.float32 if recipe.state_dtype else recipe.arithmetic(d) for d in dtypes]
     most = [torch.finfo(dtype).max for dtype in kept]
-    return min(most, default=math.inf) / max(1.0, size)
+    largest: float = min(most, default=math.inf) / max(1.0, size)
+    return largest
 
 
 def numbers(schedule: Schedule, lr: float | Tensor, step: int | Tensor) -> Numbers:

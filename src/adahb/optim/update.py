@@ -132,7 +132,7 @@ class Recipe:
 
     def largest(self, dtype: torch.dtype) -> float:
         """The largest gradient that v, as it is kept for a dtype, tells from larger ones."""
-        wide = dtype.to_real() is torch.float64 and self.state_dtype is None
+        wide = dtype in (torch.float64, torch.complex128) and self.state_dtype is None
         return 2.0**511 if wide else 2.0**63
 
     def arithmetic(self, dtype: torch.dtype) -> torch.dtype:
