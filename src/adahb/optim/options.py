@@ -137,7 +137,14 @@ def start_inside(p: Tensor, constraint: ConvexSet) -> None:
     """Project a parameter that starts outside, and say so; the guarantees are about points of Q."""
     with torch.no_grad():
         allowed, part = sharding.set_over_mesh(constraint, p) or constraint, sharding.here(p)
-        if not allowed.contains(part):
+        try:
+            inside = allowed.contains(part)
+        except ValueError as error:
+            raise ValueError(
+                f"a parameter of shape {tuple(p.shape)} must be finite to start inside of "
+                f"{constraint!r}: {error}"
+            ) from error
+        if not inside:
             warnings.warn(
                 f"a parameter of shape {tuple(p.shape)} starts outside of {constraint!r}: it is "
                 "projected",
