@@ -230,7 +230,7 @@ def test_no_coefficients_beyond_the_horizon(family):
         (AdaHB, {"alpha": 1.0, "gamma": 0}, r"gamma must be a number in \(0, 1\], got 0"),
         (AdaHB, {"alpha": 1.0, "gamma": 1.01}, r"gamma must be a number in \(0, 1\], got 1.01"),
         (AdaHB, {"alpha": 1.0, "gamma": math.nan}, r"gamma must be a number in \(0, 1\], got nan"),
-        (AdaHB, {"alpha": 1.0, "delta": 0}, r"delta must be a number in \(0, inf\), got 0"),
+        (AdaHB, {"alpha": 1.0, "delta": 0}, r"delta must be a number in \[1e-300, inf\), got 0"),
     ],
 )
 def test_values_outside_the_theory(family, arguments, message):

@@ -42,6 +42,8 @@ Output = Literal["last", "average"]
 
 LATEST = 2**53
 """The last step that float64 tells from the one after it."""
+SMALLEST = 1e-300
+"""The smallest δ: δ/√t is then a number until the last step."""
 
 
 class Coefficients(NamedTuple):
@@ -265,7 +267,7 @@ class Adaptive(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set("gamma", check.number("gamma", self.gamma, above=0, at_most=1))
-        self._set("delta", check.number("delta", self.delta, above=0))
+        self._set("delta", check.number("delta", self.delta, at_least=SMALLEST))
 
     def _at(self, t: Any) -> Coefficients:
         return (

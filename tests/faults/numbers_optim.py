@@ -402,7 +402,7 @@ def adapted(kind: str, trial: Trial) -> Trial:
     if kind.endswith("few bits"):
         changes = {"path": [*NARROW][trial.seed % 2]}
     elif kind.startswith("delta"):
-        changes = {"delta": (5e-324, 1e-300, 1e-60, 1e-30)[trial.seed % 4], "method": "AdaHB"}
+        changes = {"delta": (1e-300, 1e-155, 1e-60, 1e-30)[trial.seed % 4], "method": "AdaHB"}
     elif kind.startswith(("NaN", "initial")):
         moderate = (1.0, 1e-3, 0.0, 1e3, 1e-12)
         sizes = tuple(moderate[(trial.seed + k) % 5] for k in range(STEPS))

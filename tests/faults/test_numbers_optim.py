@@ -64,7 +64,7 @@ def test_after_a_huge_gradient_the_second_moment_is_finite(path):
 
 
 @pytest.mark.parametrize("path", WIDE)
-@pytest.mark.parametrize("delta", [5e-324, 1e-300, 1e-46])
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-46])
 def test_no_delta_is_so_small_that_zero_is_divided_by_zero(path, delta):
     p = torch.nn.Parameter(torch.tensor([0.5, -0.25, 0.125]))
     optimizer = AdaHB([p], lr=0.1, tick=1, delta=delta, **WIDE[path])

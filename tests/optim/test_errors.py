@@ -18,7 +18,7 @@ WRONG = [
     ({"lr": torch.ones(2)}, ValueError, "lr must be a number or a tensor of one element"),
     ({"gamma": 0}, ValueError, r"gamma must be a number in \(0, 1\], got 0"),
     ({"gamma": 1.5}, ValueError, "gamma must be .* got 1.5"),
-    ({"delta": 0.0}, ValueError, r"delta must be a number in \(0, inf\), got 0.0"),
+    ({"delta": 0.0}, ValueError, r"delta must be a number in \[1e-300, inf\), got 0.0"),
     ({"momentum": 1}, ValueError, r"momentum must be a number in \[0, 1\), got 1"),
     ({"momentum": -0.1}, ValueError, "momentum must be .* got -0.1"),
     ({"tick": 0}, ValueError, "tick must be an integer from 1 to 9007199254740992, got 0"),

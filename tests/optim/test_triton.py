@@ -352,7 +352,7 @@ def test_what_is_stored_in_few_bits_is_stored_alike(options, dtype, device):
     batch = narrowed(batch_of(shapes, dtype, device, recipe), recipe)
     other = twin(batch)
     rng = np.random.default_rng(1)
-    for step in (1, 2, 3):
+    for step in (1, 2, 2**31 + 3):
         at = numbers(recipe, step)._replace(alpha=0.0, eta=0.0)
         triton.step(batch, at, recipe)
         eager.step(other, at, recipe)
@@ -393,8 +393,9 @@ def test_noise_comes_from_the_clock_on_the_device_too(device):
     recipe = replace(PLAIN, state_dtype="int8", rounding="stochastic")
     batch = narrowed(batch_of([(700,)], torch.bfloat16, device, recipe), recipe)
     other = twin(batch)
-    at = numbers(recipe, 3)
-    clock = torch.tensor(3, device=device)
+    late = 2**32 + 3
+    at = numbers(recipe, late)
+    clock = torch.tensor(late, device=device)
     tensors = {
         n: torch.tensor(float(x), dtype=torch.float64, device=device)
         for n, x in at._asdict().items()

@@ -47,6 +47,7 @@ def _constant(value: Any) -> Any:
 _GOLDEN, _FIRST = _constant(narrow.GOLDEN), _constant(narrow.FIRST)
 _SECOND, _OTHER = _constant(narrow.SECOND), _constant(narrow.OTHER)
 _MARGIN, _TINY = _constant(narrow.MARGIN), _constant(narrow.TINY)
+_SEEDS = _constant(narrow.SEEDS)
 
 
 @_jit
@@ -354,7 +355,7 @@ def update(
     word = tl.zeros_like(offsets).to(tl.uint32)
     if U == tl.bfloat16 or U == tl.int8 or ROUNDING == 2:  # noqa: SIM300
         count = tl.load(numbers + FIRST - 1).to(tl.float64, bitcast=True).to(tl.int64)
-        seed = _mixed((count + step).to(tl.uint32))
+        seed = _mixed(((count + step) & _SEEDS).to(tl.uint32))
         word = _mixed(seed ^ (offsets.to(tl.uint32) * _GOLDEN))
     kept = u - w if OFFSET else u
     _keep(u_at, u_scale, kept, word, inside, has_part, False, U, T, PART, BLOCK)
