@@ -144,7 +144,8 @@ def bounded(g: Tensor, largest: float) -> Tensor:
     """
     if not torch.is_complex(g):
         return g.clamp(-largest, largest)
-    size = g.real.abs().maximum(g.imag.abs())
+    x = g.detach()
+    size = x.real.abs().maximum(x.imag.abs())
     return g * (largest / 2 / size).clamp(max=1)
 
 
