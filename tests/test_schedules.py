@@ -206,7 +206,8 @@ def test_no_coefficients_beyond_the_horizon(family):
     with pytest.raises(ValueError, match="horizon of 5"):
         family(alpha=1.0, horizon=5)(6)
     with pytest.raises(
-        ValueError, match="horizon must be an integer from 1 to 9007199254740992, got 0"
+        ValueError,
+        match="horizon must be an integer of at least 1 and at most 9007199254740992, got 0",
     ):
         family(alpha=1.0, horizon=0)
 
@@ -223,7 +224,7 @@ def test_no_coefficients_beyond_the_horizon(family):
         (
             HB,
             {"alpha": 1.0, "tick": 0},
-            "tick must be an integer from 1 to 9007199254740992, got 0",
+            "tick must be an integer of at least 1 and at most 9007199254740992, got 0",
         ),
         (HBConstant, {"alpha": 1.0, "beta": 1.0}, r"beta must be a number in \[0, 1\), got 1.0"),
         (HBConstant, {"alpha": 1.0, "beta": -0.1}, r"beta must be a number in \[0, 1\), got -0.1"),

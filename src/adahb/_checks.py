@@ -46,7 +46,7 @@ def number(
 
 def integer(name: str, value: object, *, at_least: int, at_most: int | None = None) -> int:
     """Return ``value`` as an int if it is a whole number within the given bounds."""
-    bounds = f"of at least {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+    bounds = f"of at least {at_least}" + ("" if at_most is None else f" and at most {at_most}")
     wanted = f"{name} must be an integer {bounds}, got {value!r}"
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(wanted)

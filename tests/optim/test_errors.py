@@ -21,8 +21,16 @@ WRONG = [
     ({"delta": 0.0}, ValueError, r"delta must be a number in \[1e-300, inf\), got 0.0"),
     ({"momentum": 1}, ValueError, r"momentum must be a number in \[0, 1\), got 1"),
     ({"momentum": -0.1}, ValueError, "momentum must be .* got -0.1"),
-    ({"tick": 0}, ValueError, "tick must be an integer from 1 to 9007199254740992, got 0"),
-    ({"tick": 2**53 + 1}, ValueError, "tick must be an integer from 1 .* got 9007199254740993"),
+    (
+        {"tick": 0},
+        ValueError,
+        "tick must be an integer of at least 1 and at most 9007199254740992, got 0",
+    ),
+    (
+        {"tick": 2**53 + 1},
+        ValueError,
+        "tick must be an integer of at least 1 and .* got 9007199254740993",
+    ),
     ({"lr": 1e300}, ValueError, r"lr must be a number in \[0, 3.40282e\+38\], got 1e\+300"),
     ({"weight_decay": 1e39}, ValueError, "weight_decay must be .* got 1e"),
     ({"tick": 1.5}, TypeError, "tick must be an integer .* got 1.5"),
