@@ -422,3 +422,16 @@ def test_unused_columns_stay_at_zero():
         run = reference.adahb(f, 50, alpha=0.5, constraint=L1Ball(1.0), form=form)
         assert run.last[1] == 0.0
         assert np.isfinite(run.last).all()
+
+
+def test_subgradients_whose_squares_leave_float64_are_refused():
+    steep = Function(2, lambda w: float(1e200 * w.sum()), lambda w: 0 * w + 1e200)
+    with pytest.raises(FloatingPointError, match=r"subgradient at step 1 must be .* got 1e\+200"):
+        reference.adahb(steep, 3, alpha=1.0)
+
+
+def test_the_smallest_delta_is_divided_by_at_the_latest_steps():
+    flat = Function(2, lambda w: 0.0 * float(w[0]), np.zeros_like)
+    at = schedules.AdaHB(alpha=1.0, delta=1e-300)(schedules.LATEST)
+    assert at.delta > 0
+    assert (reference.adahb(flat, 50, alpha=1.0, delta=1e-300).w == 0).all()

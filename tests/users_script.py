@@ -58,6 +58,9 @@ def deep(model: torch.nn.Module, x: torch.Tensor) -> list[Row]:
     record(optimizer, to=TensorBoardWriter("runs")).remove()
     with optimizer.averaged_parameters():
         loss += float(model(x).sum())
+    careful = AdaHB(model.parameters(), nonfinite="skip")
+    skipped: int = careful.skipped_steps
+    loss += skipped
     optimizer.load_state_dict(optimizer.state_dict())
     return rows + quantities(optimizer)
 

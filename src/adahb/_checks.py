@@ -44,14 +44,16 @@ def number(
     return x
 
 
-def integer(name: str, value: object, *, at_least: int) -> int:
-    """Return ``value`` as an int if it is a whole number of at least ``at_least``."""
-    wanted = f"{name} must be an integer of at least {at_least}, got {value!r}"
+def integer(name: str, value: object, *, at_least: int, at_most: int | None = None) -> int:
+    """Return ``value`` as an int if it is a whole number within the given bounds."""
+    bounds = f"of at least {at_least}" + ("" if at_most is None else f" and at most {at_most}")
+    wanted = f"{name} must be an integer {bounds}, got {value!r}"
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(wanted)
-    if value < at_least:
+    whole = int(value)
+    if whole < at_least or (at_most is not None and whole > at_most):
         raise ValueError(wanted)
-    return int(value)
+    return whole
 
 
 def choice(name: str, value: str, allowed: Collection[str]) -> str:

@@ -25,7 +25,7 @@ from torch import Tensor
 from adahb import _checks as check
 from adahb import schedules
 from adahb._files import explained
-from adahb.optim import narrow
+from adahb.optim import narrow, nonfinite
 from adahb.optim import state as kept
 from adahb.optim.base import HeavyBall
 from adahb.optim.options import Group
@@ -49,6 +49,7 @@ COLUMNS = (
     "beta2",
     "effective_step",
     "distance",
+    "skipped_steps",
     "value",
     "lower_bound",
     "gap",
@@ -58,7 +59,8 @@ COLUMNS = (
 ``group`` is the group's ``name`` or its number, ``step`` the steps made and ``t`` the clock, which
 goes on every ``tick`` of them.  ``alpha`` has the learning rate in it.  ``effective_step`` is what
 the preconditioner makes of it, α over the mean of V̂: the harmonic mean of the coordinates' steps.
-``distance`` is ‖w - z‖.  The last three are those of a certificate."""
+``distance`` is ‖w - z‖.  ``skipped_steps`` is there with nonfinite="skip": the steps left out.  The
+last three are those of a certificate."""
 
 
 def record(
@@ -187,6 +189,8 @@ class _Reading:
     squares: float
     """‖z - w‖², or ‖w - w₋‖² where that is what is kept."""
     keeps_z: bool
+    skipped: int | None
+    """Steps left out; None where the group does not skip."""
 
 
 def _readings(optimizer: HeavyBall) -> list[_Reading]:
@@ -199,7 +203,7 @@ def _readings(optimizer: HeavyBall) -> list[_Reading]:
     numbers = iter(_on_host([x for _, group, m in sharing for x in _sums(group, m, optimizer)]))
     furthest: dict[int, _Reading] = {}
     for place, group, members in sharing:
-        step, lr, roots, squares = (next(numbers) for _ in range(4))
+        step, lr, roots, squares, skipped = (next(numbers) for _ in range(5))
         if step and (place not in furthest or furthest[place].step < step):
             furthest[place] = _Reading(
                 label=group.get("name", place),
@@ -210,6 +214,7 @@ def _readings(optimizer: HeavyBall) -> list[_Reading]:
                 entries=sum(p.numel() for p in members),
                 squares=squares,
                 keeps_z=kept.U not in optimizer.state[members[0]],
+                skipped=int(skipped) if nonfinite.COUNT in group else None,
             )
     return list(furthest.values())
 
@@ -225,7 +230,7 @@ def _by_clock(optimizer: HeavyBall, group: Group) -> Iterator[list[Tensor]]:
 
 @torch.no_grad()
 def _sums(group: Group, params: list[Tensor], optimizer: HeavyBall) -> list[Tensor]:
-    """Clock, learning rate, Σ √v and the square of the buffer: 0-d tensors on their devices."""
+    """Clock, lr, Σ √v, the square of the buffer, steps skipped: 0-d tensors on their devices."""
     clock = optimizer.state[params[0]][kept.CLOCK]
     roots, squares = [], []
     for p in params:
@@ -240,6 +245,7 @@ def _sums(group: Group, params: list[Tensor], optimizer: HeavyBall) -> list[Tens
         torch.as_tensor(group["lr"], dtype=torch.float64),
         _total(roots),
         _total(squares),
+        torch.as_tensor(group.get(nonfinite.COUNT, 0)),
     ]
 
 
@@ -287,6 +293,8 @@ def _row(reading: _Reading) -> Row:
     if isinstance(reading.schedule, schedules.HB | schedules.HBConstant):
         behind = 1.0 if reading.keeps_z else (1 - at.c) / at.c  # z - w in units of w - w₋
         row["distance"] = behind * reading.squares**0.5
+    if reading.skipped is not None:
+        row["skipped_steps"] = reading.skipped
     return row
 
 

@@ -335,7 +335,7 @@ def take_step(
     value, g = draw(t, y)  # line 3
     v_hat: Vector | float = 1.0
     if at.beta2 is not None:
-        v = at.beta2 * v + (1 - at.beta2) * g**2  # line 4
+        v = at.beta2 * v + (1 - at.beta2) * _squared(t, g)  # line 4
         v_hat = np.sqrt(v) + at.delta  # line 5
     if settings.moves_z(schedule):
         z_next = settings.project(z - at.eta * g / v_hat, v_hat)
@@ -348,6 +348,18 @@ def take_step(
         z_next = w_next + (1 - at.c) / at.c * u_next
     taken = Step(t, at, w, value, g, v_hat, z, w_next, z_next)
     return taken, Point(w_next, u_next, z_next, v)
+
+
+def _squared(t: int, g: Vector) -> Vector:
+    """g², where float64 has it: an infinite one would silently stop the method."""
+    try:
+        with np.errstate(over="raise"):
+            return g**2
+    except FloatingPointError as error:
+        raise FloatingPointError(
+            f"the subgradient at step {t} must be at most 1.3e154, for its square to be finite, "
+            f"got {np.abs(g).max():.2g}: scale the objective"
+        ) from error
 
 
 def _start(

@@ -41,6 +41,11 @@ from adahb import _checks as check
 
 Output = Literal["last", "average"]
 
+LATEST = 2**53
+"""The last step that float64 tells from the one after it."""
+SMALLEST = 1e-300
+"""The smallest δ: δ/√t is then a number until the last step."""
+
 
 class Coefficients(NamedTuple):
     """The numbers of one step; each a float, or an array or a tensor of the step's shape."""
@@ -93,7 +98,7 @@ class Schedule(ABC):
 
     def __post_init__(self) -> None:
         self._set("alpha", check.number("alpha", self.alpha, above=0))
-        self._set("tick", check.integer("tick", self.tick, at_least=1))
+        self._set("tick", check.integer("tick", self.tick, at_least=1, at_most=LATEST))
 
     def __call__(self, step: Any) -> Coefficients:
         """Return the coefficients of step 1, 2, 3, ...; a shape in gives that shape out."""
@@ -153,7 +158,8 @@ class LinearDecay(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("horizon", check.integer("horizon", self.horizon, at_least=1))
+        horizon = check.integer("horizon", self.horizon, at_least=1, at_most=LATEST)
+        self._set("horizon", horizon)
 
     def _at(self, t: Any) -> Coefficients:
         _within_horizon(t, self.horizon)
@@ -176,7 +182,8 @@ class JainNagarajNetrapalli(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("horizon", check.integer("horizon", self.horizon, at_least=1))
+        horizon = check.integer("horizon", self.horizon, at_least=1, at_most=LATEST)
+        self._set("horizon", horizon)
 
     def _at(self, t: Any) -> Coefficients:
         _within_horizon(t, self.horizon)
@@ -290,7 +297,7 @@ class Adaptive(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set("gamma", check.number("gamma", self.gamma, above=0, at_most=1))
-        self._set("delta", check.number("delta", self.delta, above=0))
+        self._set("delta", check.number("delta", self.delta, at_least=SMALLEST))
 
     def _at(self, t: Any) -> Coefficients:
         return (

@@ -417,3 +417,48 @@ def test_errors():
         L1Ball(1.0).project(W, jnp.ones(3))
     with pytest.raises(ValueError, match="x must be finite"):
         L1Ball(1.0).project(W / 0)
+
+
+def test_apply_if_finite_leaves_steps_out():
+    """optax's own answer to gradients that are not finite: state and clock stay what they were."""
+    plain = ours.adahb(0.1, tick=1)
+    careful = optax.apply_if_finite(ours.adahb(0.1, tick=1), max_consecutive_errors=3)
+    params = jnp.ones(3)
+    one, other = plain.init(params), careful.init(params)
+    w = x = params
+    for k, bad in enumerate((None, jnp.nan, jnp.inf, None, -jnp.inf, None)):
+        g = jnp.asarray([1.0, -2.0, 0.5]) * (k + 1)
+        if bad is None:
+            by, one = plain.update(g, one, w)
+            w = optax.apply_updates(w, by)
+        by, other = careful.update(g if bad is None else g.at[1].set(bad), other, x)
+        x = optax.apply_updates(x, by)
+    np.testing.assert_allclose(x, w, rtol=1e-6)
+    assert int(other.total_notfinite) == 3
+    assert int(other.inner_state.clock) == int(one.clock) == 3
+
+
+@pytest.mark.parametrize("delta", [1e-8, 1e-300])
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e19, 3e38])
+def test_numbers_at_the_ends_of_float32(size, delta):
+    transformation = ours.adahb(0.1, tick=1, delta=delta)
+    w, signs = jnp.zeros(3), jnp.asarray([1.0, -1.0, 0.0])
+    state = transformation.init(w)
+    for _ in range(3):
+        by, state = transformation.update(signs * size, state, w)
+        w = optax.apply_updates(w, by)
+    assert jnp.isfinite(w).all()
+    assert float(w[2]) == 0
+    if size > 1:
+        wanted = by_unit_gradients(delta, signs)
+        np.testing.assert_allclose(w, wanted, rtol=1e-6)
+
+
+def by_unit_gradients(delta, signs):
+    transformation = ours.adahb(0.1, tick=1, delta=delta)
+    w = jnp.zeros(3)
+    state = transformation.init(w)
+    for _ in range(3):
+        by, state = transformation.update(signs, state, w)
+        w = optax.apply_updates(w, by)
+    return w

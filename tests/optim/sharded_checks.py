@@ -252,6 +252,31 @@ def numbers_that_are_not_finite_are_refused_on_every_rank(folder):
         optimizer.step()
 
 
+@on(2, 4)
+def ranks_decide_alike_what_to_leave_out(folder):
+    """Only the last rank's shard holds the NaN, and only the last axis of the mesh knows it."""
+    meshes = [(line(), [Shard(0)])]
+    if dist.get_world_size() == 4:
+        meshes.append((square(), [Replicate(), Shard(0)]))
+    for mesh, way in meshes:
+        start, bad = torch.zeros(8, 2), torch.zeros(8, 2)
+        bad[7, 1] = torch.nan
+        for how, error in (("skip", None), ("raise", FloatingPointError)):
+            w = nn.Parameter(spread(start, mesh, way))
+            plain = nn.Parameter(torch.zeros(3))
+            optimizer = AdaHB([plain, w], nonfinite=how)
+            for gradient in (torch.ones(8, 2), bad, torch.ones(8, 2)):
+                w.grad, plain.grad = spread(gradient, mesh, way), torch.ones(3)
+                if gradient is bad and error:
+                    with pytest.raises(error, match=r"1 NaN|a gradient on another rank"):
+                        optimizer.step()
+                else:
+                    optimizer.step()
+            assert optimizer.skipped_steps == (how == "skip")
+            assert int(optimizer.state[w]["clock"]) == int(optimizer.state[plain]["clock"]) == 2
+            assert whole(w).isfinite().all()
+
+
 @on(2)
 def only_few_numbers_travel(folder):
     """Nothing is gathered, and where every row is whole on its rank nothing is said at all."""

@@ -487,3 +487,37 @@ def test_no_array_of_the_size_of_the_parameters_is_allocated():
     allocated = [e.self_cpu_memory_usage for e in profile.events()]
     assert max(allocated, default=0) < 4 * 1_000_000 // 100
     assert np.isfinite(float(batch.params[0].sum()))
+
+
+# ---------------------------------------------------------------- large tensors
+
+
+@pytest.mark.parametrize("move", ["w", "z", "y"])
+@pytest.mark.parametrize("averaged", [True, False])
+def test_places_beyond_31_bits(move, averaged):
+    """A tensor of more than 2^31 entries of which only the last exist: the loop is exact there."""
+    from adahb.optim.kernels import cpu_loops
+
+    beyond, count = 2**31 + 1, 70_001  # more than what it asks the memory for in advance
+    choices = {"averaging": move == "z", "extrapolates": move == "y", "keeps_average": averaged}
+    wanted = recipe(**choices)
+    batch = made([(count,)], torch.float32, wanted)
+    expected = cloned(batch)
+    cpu.step(expected, numbers(1), wanted)
+    tensors = [batch.params, batch.grads, batch.buffers, batch.squares, batch.averages]
+    at = [t[0].data_ptr() - 4 * beyond if t else 0 for t in tensors]
+    table = np.array(at, dtype=np.int64).reshape(5, 1)
+    given = [*cpu._numbers(numbers(1), wanted), -np.inf, np.inf, wanted.largest(torch.float32)]
+    run = cpu_loops.compiled(move, True, False, averaged)
+    ends = np.array([beyond + count], dtype=np.int64)
+    run(table, ends, beyond, beyond + count, np.array(given, dtype=np.float32), -np.inf, np.inf)
+    assert_same(batch, expected)
+
+
+def test_large_work_is_shared_out_without_gaps(threads):
+    threads(3)
+    done = []
+    cpu._share_out(lambda start, stop: done.append((start, stop)), 2**31 + 1)
+    done.sort()
+    assert (done[0][0], done[-1][1]) == (0, 2**31 + 1)
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(done))

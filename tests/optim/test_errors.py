@@ -9,7 +9,7 @@ from adahb.optim.base import HeavyBall
 nan, inf = float("nan"), float("inf")
 
 WRONG = [
-    ({"lr": nan}, ValueError, r"lr must be a number in \[0, inf\), got nan"),
+    ({"lr": nan}, ValueError, r"lr must be a number in \[0, 3.40282e\+38\], got nan"),
     ({"lr": -0.1}, ValueError, "lr must be .* got -0.1"),
     ({"lr": inf}, ValueError, "lr must be .* got inf"),
     ({"lr": "0.1"}, TypeError, "lr must be .* got '0.1'"),
@@ -18,10 +18,21 @@ WRONG = [
     ({"lr": torch.ones(2)}, ValueError, "lr must be a number or a tensor of one element"),
     ({"gamma": 0}, ValueError, r"gamma must be a number in \(0, 1\], got 0"),
     ({"gamma": 1.5}, ValueError, "gamma must be .* got 1.5"),
-    ({"delta": 0.0}, ValueError, r"delta must be a number in \(0, inf\), got 0.0"),
+    ({"delta": 0.0}, ValueError, r"delta must be a number in \[1e-300, inf\), got 0.0"),
     ({"momentum": 1}, ValueError, r"momentum must be a number in \[0, 1\), got 1"),
     ({"momentum": -0.1}, ValueError, "momentum must be .* got -0.1"),
-    ({"tick": 0}, ValueError, "tick must be an integer of at least 1, got 0"),
+    (
+        {"tick": 0},
+        ValueError,
+        "tick must be an integer of at least 1 and at most 9007199254740992, got 0",
+    ),
+    (
+        {"tick": 2**53 + 1},
+        ValueError,
+        "tick must be an integer of at least 1 and .* got 9007199254740993",
+    ),
+    ({"lr": 1e300}, ValueError, r"lr must be a number in \[0, 3.40282e\+38\], got 1e\+300"),
+    ({"weight_decay": 1e39}, ValueError, "weight_decay must be .* got 1e"),
     ({"tick": 1.5}, TypeError, "tick must be an integer .* got 1.5"),
     ({"power": -1.0}, ValueError, "power must be .* got -1.0"),
     (

@@ -352,7 +352,7 @@ def test_what_is_stored_in_few_bits_is_stored_alike(options, dtype, device):
     batch = narrowed(batch_of(shapes, dtype, device, recipe), recipe)
     other = twin(batch)
     rng = np.random.default_rng(1)
-    for step in (1, 2, 3):
+    for step in (1, 2, 2**31 + 3):
         at = numbers(recipe, step)._replace(alpha=0.0, eta=0.0)
         triton.step(batch, at, recipe)
         eager.step(other, at, recipe)
@@ -393,8 +393,9 @@ def test_noise_comes_from_the_clock_on_the_device_too(device):
     recipe = replace(PLAIN, state_dtype="int8", rounding="stochastic")
     batch = narrowed(batch_of([(700,)], torch.bfloat16, device, recipe), recipe)
     other = twin(batch)
-    at = numbers(recipe, 3)
-    clock = torch.tensor(3, device=device)
+    late = 2**32 + 3
+    at = numbers(recipe, late)
+    clock = torch.tensor(late, device=device)
     tensors = {
         n: torch.tensor(float(x), dtype=torch.float64, device=device)
         for n, x in at._asdict().items()
@@ -606,3 +607,54 @@ def test_compiles_for_a_gpu_that_is_not_there(form, dtype, tmp_path, monkeypatch
     source = ASTSource(kernel.update, signature, constexprs=places)
     made = compiled(source, target=GPUTarget("cuda", 90, 32), options={"enable_fp_fusion": False})
     assert ".v4.b32" in made.asm["ptx"] or dtype != "float32"
+
+
+@everywhere
+def test_places_beyond_31_bits(device):
+    """A tensor of 2^31 + 1500 entries of which only the last exist: nobody may touch the others."""
+    beyond = 2**31
+    batch = batch_of([(1500,)], torch.float32, device, PLAIN)
+    wanted = twin(batch)
+    at = numbers(PLAIN, 1)
+    eager.step(wanted, at, PLAIN)
+    assert triton.supports(batch, PLAIN) is None
+    (launch,) = batch.memo["triton plan"].launches
+    table, _ = triton._table(launch, batch.grads, at, PLAIN)
+    table[-1] -= 4 * beyond
+    launch.fixed[0, :3] -= 4 * beyond
+    launch.fixed[0, -1] += beyond
+    launch.blocks += beyond // 1024
+    triton._run(launch, batch.grads, at, PLAIN)
+    assert_equal(batch, wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"state_dtype": "int8"}], ids=str)
+def test_parameters_of_more_than_2_to_31_entries(options):
+    """The last entries move as the first do, and as they do in a small tensor."""
+    from adahb.optim import AdaHB
+
+    free = torch.cuda.mem_get_info()[0] / 2**30
+    if free < 100:
+        pytest.skip(f"needs 100 GiB on the device, got {free:.0f}")
+    few = torch.tensor([1.0, -0.5, 0.25], device="cuda")
+    ends = []
+    for size in (2**31 + 1, 700):
+        w = torch.nn.Parameter(torch.zeros(size, device="cuda"))
+        optimizer = AdaHB([w], lr=0.1, tick=1, nonfinite="skip", **options)
+        for k in range(4):
+            w.grad = torch.zeros_like(w)
+            w.grad[:3] = w.grad[-3:] = few
+            if k == 1:
+                w.grad[-1] = torch.nan
+            optimizer.step()
+            w.grad = None
+        assert optimizer.skipped_steps == 1
+        assert int(w.detach().count_nonzero()) == 6
+        ends.append((w.detach()[:3].clone(), w.detach()[-3:].clone()))
+        del w, optimizer
+        torch.cuda.empty_cache()
+    tolerance = 0.1 if "state_dtype" in options else 1e-6  # rounded by another noise
+    for found in (*ends[0], ends[1][1]):
+        torch.testing.assert_close(found, ends[1][0], rtol=tolerance, atol=0)

@@ -198,9 +198,11 @@ def change(w: Array, g: Array, stored: Stored, at: Numbers, method: Method) -> t
         g = g + method.weight_decay * w
     d, v_hat = g, None
     if v is not None:
-        v = v + (_squared(g) - v) * at.renew
-        v_hat = array_namespace(v).sqrt(v) + at.delta
-        d = g / v_hat
+        d, least = _bounded(g)
+        v = v + (_squared(d) - v) * at.renew
+        xp = array_namespace(v)
+        v_hat = xp.sqrt(v) + xp.clip(at.delta, least)
+        d = d / v_hat
     if method.weight_decay and method.decoupled_weight_decay:
         d = d + method.weight_decay * w
     if average is not None:
@@ -231,6 +233,19 @@ def _confined(w: Array, u: Array, v_hat: Array | None, method: Method) -> tuple[
 def _projected(x: Array, v_hat: Array | None, method: Method) -> Array:
     assert method.constraint is not None
     return method.constraint.project(x, v_hat if method.metric else None)
+
+
+def _bounded(g: Array) -> tuple[Array, float]:
+    """The gradient in sizes whose squares the dtype holds, and one over the largest of them.
+
+    What is not finite becomes NaN; complex numbers keep their direction.
+    """
+    xp = array_namespace(g)
+    largest = 2.0**511 if g.real.dtype == xp.float64 else 2.0**63
+    if not xp.isdtype(g.dtype, "complex floating"):
+        return xp.clip(g, -largest, largest) + (g - g), 1 / largest
+    size = xp.maximum(xp.abs(g.real), xp.abs(g.imag))
+    return g * xp.clip(largest / 2 / size, None, 1.0), 1 / largest
 
 
 def _squared(g: Array) -> Array:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adahb.optim import dispatch, narrow, scaling, sharding
+from adahb.optim import dispatch, narrow, nonfinite, scaling, sharding
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
 from adahb.optim.kernels import graphs
-from adahb.optim.numbers import learning_rate, numbers
+from adahb.optim.numbers import largest_rate, learning_rate, numbers
 from adahb.optim.options import Group
 from adahb.optim.plan import Plan, parted
 from adahb.optim.update import STATES, Batch, Numbers, Recipe
@@ -49,6 +49,9 @@ class HeavyBall(Optimizer):
     _on_mesh = False
     """Whether any parameter is a DTensor."""
 
+    _unsound: Tensor | None = None
+    """During a step, not zero if it must be left out; None if nobody has looked at gradients."""
+
     @staticmethod
     def _schedule(group: Group) -> Schedule:  # noqa: ARG004
         """The schedule of a group's options with α = 1; the learning rate multiplies it later."""
@@ -69,6 +72,7 @@ class HeavyBall(Optimizer):
         except BaseException:
             self.param_groups.pop()
             raise
+        nonfinite.prepare(group)
         self._on_mesh = self._on_mesh or any(map(sharding.is_dtensor, group["params"]))
         if group["constraint"] is not None:
             for p in group["params"]:
@@ -86,10 +90,20 @@ class HeavyBall(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            with torch.set_grad_enabled(group["differentiable"]):
-                self._step(group)
+        self._unsound = nonfinite.look(self, scaling.found_by_scaler(self))
+        try:
+            for group in self.param_groups:
+                with torch.set_grad_enabled(group["differentiable"]):
+                    self._step(group)
+        finally:
+            self._unsound = None
         return loss
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many steps ``nonfinite="skip"`` has left out; asking waits for the device."""
+        counts = [group[nonfinite.COUNT] for group in self.param_groups if nonfinite.COUNT in group]
+        return max(map(int, counts), default=0)
 
     def _step(self, group: Group) -> None:
         if scaling.is_refused(self, group):
@@ -98,12 +112,12 @@ class HeavyBall(Optimizer):
         if self._partings < 0 or not plan.clocks:  # read, so that a compiled step depends on it
             return
         on_device = plan.clocks[0].is_cuda or group["capturable"] or torch.compiler.is_compiling()
-        lr = learning_rate(group, on_device)
+        lr = learning_rate(group, on_device, plan.largest_rate)
         if (on_device and isinstance(lr, Tensor)) or lr > 0:
             tick = self._tick_on_device if on_device else self._tick
             ready = [tick(plan, place, lr) for place in range(len(plan.clocks))]
             for batch, recipe, which in plan.batches:
-                at = ready[which]
+                at = ready[which].within(recipe.largest(batch.params[0].dtype))
                 dispatch.kernel(group, batch, at)(batch, at, recipe)
         plan.drop_gradients()
 
@@ -119,7 +133,7 @@ class HeavyBall(Optimizer):
 
     def _tick_on_device(self, plan: Plan, place: int, lr: float | Tensor) -> Numbers:
         """The same where nothing is known on the host, not even whether the step counts."""
-        clock, found = plan.clocks[place], scaling.overflowed(self)
+        clock, found = plan.clocks[place], self._unsound
         live = None
         if isinstance(lr, Tensor):
             live = (lr > 0).to(clock.device)
@@ -163,7 +177,9 @@ class HeavyBall(Optimizer):
         )
         recipe = self._recipe(group)
         batches, members = parted(every, recipe, clock_of, batch_of, sets)
-        plan = Plan(self._schedule(group), recipe, clocks, batches, members)
+        schedule = self._schedule(group)
+        most = largest_rate(schedule, recipe, [batch.params[0].dtype for batch, *_ in batches])
+        plan = Plan(schedule, recipe, clocks, batches, members, most)
         if not torch.compiler.is_compiling():
             others = {key: other for key, other in self._plans.items() if key != id(group)}
             self._plans = others
@@ -312,6 +328,7 @@ class HeavyBall(Optimizer):
 
         def take(_: Optimizer, given: Group) -> Group:
             allowed_elsewhere = ("gamma", "delta", "momentum", "power", "projection", "form")
+            given = kept.up_to_date(given, self.param_groups)
             kept.check_saved(type(self).__name__, given, self.defaults, allowed_elsewhere)
             saved.update(kept.decode(given))
             for p, state, group in self._entries(saved):
@@ -322,6 +339,8 @@ class HeavyBall(Optimizer):
             clocks: dict[Any, Tensor] = {}
             for p, state, group in self._entries(saved):
                 self.state[p] = kept.restored(p, state, group, self._recipe(group), clocks)
+            for group in self.param_groups:
+                nonfinite.prepare(group)
             self._partings += 1
 
         before = self.register_load_state_dict_pre_hook(take)

@@ -43,6 +43,8 @@ NARROW = (torch.bfloat16, torch.int8, torch.uint8)
 """Dtypes of states that are rounded stochastically."""
 
 GOLDEN, FIRST, SECOND, OTHER = 0x9E3779B1, 0x7FEB352D, 0x846CA68B, 0x5851F42D
+SEEDS = 0x7FFFFFFF
+"""Of the number of the step, the bits that noise is made of."""
 _WORD = 0xFFFFFFFF
 _EXPONENT = {torch.float32: (torch.int32, 0x7F800000), torch.float64: (torch.int64, 0x7FF << 52)}
 
@@ -60,7 +62,7 @@ def _mixed(x: Tensor) -> Tensor:
 def noise(like: Tensor, step: int | Tensor) -> Tensor:
     """Random words of 32 bits, one for each entry of ``like``, chosen by step and place."""
     place = torch.arange(like.numel(), device=like.device)
-    word = torch.as_tensor(step, dtype=torch.int64, device=like.device) & _WORD
+    word = torch.as_tensor(step, dtype=torch.int64, device=like.device) & SEEDS
     return _unfolded(_mixed(_mixed(word) ^ (place * GOLDEN & _WORD)), like)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adahb import _checks as check
-from adahb.optim import narrow, sharding
+from adahb.optim import narrow, nonfinite, sharding
 from adahb.sets import ConvexSet, NuclearBall
 
 Group = dict[str, Any]
@@ -28,7 +28,11 @@ SCHEDULER_KEYS = (
 LABELS = ("params", "param_names", "name")
 """What says of which parameters a group is; loggers show its ``name``."""
 
-_CHOICES = {"form": ("averaging", "paper"), "projection": ("metric", "euclidean")}
+_CHOICES = {
+    "form": ("averaging", "paper"),
+    "projection": ("metric", "euclidean"),
+    "nonfinite": nonfinite.CHOICES,
+}
 _OPTIONAL = {
     "rounding": ("compensated", "stochastic", "nearest"),
     "state_dtype": ("bf16", "int8"),
@@ -38,7 +42,7 @@ _SWITCHES = ("maximize", "decoupled_weight_decay", "capturable", "differentiable
 
 def check_names(method: str, group: Group, defaults: Group) -> None:
     """Refuse options that the method does not have."""
-    for name in set(group) - {*LABELS, *defaults, *SCHEDULER_KEYS}:
+    for name in set(group) - {*LABELS, nonfinite.COUNT, *defaults, *SCHEDULER_KEYS}:
         raise ValueError(f"{method} has no option {name!r}; it has {', '.join(defaults)}")
 
 
@@ -49,8 +53,9 @@ def check_values(group: Group) -> None:
         if lr.numel() != 1:
             raise ValueError(f"lr must be a number or a tensor of one element, got {lr!r}")
         lr = lr.item()
-    check.number("lr", lr, at_least=0)
-    check.number("weight_decay", group["weight_decay"], at_least=0)
+    most = _largest(group)
+    check.number("lr", lr, at_least=0, at_most=most)
+    check.number("weight_decay", group["weight_decay"], at_least=0, at_most=most)
     for name, choices in _CHOICES.items():
         if name in group:
             check.choice(name, group[name], choices)
@@ -61,6 +66,11 @@ def check_values(group: Group) -> None:
         _check_among(name, group[name], (True, False))
     for name in ("foreach", "fused"):
         _check_among(name, group[name], (True, False, None))
+    if group["nonfinite"] == "raise" and group["capturable"]:
+        raise ValueError(
+            "nonfinite must be 'skip' or 'propagate' with capturable=True, for a graph looks at no "
+            "numbers, got 'raise'"
+        )
     if group["foreach"] and group["fused"]:
         raise ValueError("foreach and fused must not both be True")
     if group["differentiable"] and (group["foreach"] or group["fused"]):
@@ -75,6 +85,12 @@ def check_values(group: Group) -> None:
                 raise ValueError(
                     f"{name} must be {nothing} with constant momentum, got {group[name]!r}"
                 )
+
+
+def _largest(group: Group) -> float | None:
+    """The largest number that every parameter of the group can be multiplied by."""
+    wide = {torch.promote_types(p.dtype, torch.float32) for p in group["params"]}
+    return min((torch.finfo(dtype).max for dtype in wide), default=None)
 
 
 def _check_narrow(group: Group) -> None:
@@ -124,7 +140,14 @@ def start_inside(p: Tensor, constraint: ConvexSet) -> None:
     """Project a parameter that starts outside, and say so; the guarantees are about points of Q."""
     with torch.no_grad():
         allowed, part = sharding.set_over_mesh(constraint, p) or constraint, sharding.here(p)
-        if not allowed.contains(part):
+        try:
+            inside = allowed.contains(part)
+        except ValueError as error:
+            raise ValueError(
+                f"a parameter of shape {tuple(p.shape)} must be finite to start inside of "
+                f"{constraint!r}: {error}"
+            ) from error
+        if not inside:
             warnings.warn(
                 f"a parameter of shape {tuple(p.shape)} starts outside of {constraint!r}: it is "
                 "projected",

@@ -35,6 +35,8 @@ class Plan:
     """Each with its recipe, in which the constraint may be one over a mesh, and its clock."""
     members: list[list[int]]
     """The numbers of each batch's parameters in the group."""
+    largest_rate: float
+    """The learning rate up to which all numbers of a step are finite."""
     params: list[Tensor] = field(default_factory=list)
     on_mesh: bool = False
     """Whether any of the parameters is a DTensor."""

@@ -24,14 +24,14 @@ def grad_scale(optimizer: HeavyBall) -> Tensor | None:
     return getattr(optimizer, "grad_scale", None)
 
 
-def overflowed(optimizer: HeavyBall) -> Tensor | None:
-    """Not zero if a gradient was infinite or NaN; None if nobody has looked."""
+def found_by_scaler(optimizer: HeavyBall) -> Tensor | None:
+    """Not zero if a gradient was infinite or NaN; None if no scaler has looked."""
     return getattr(optimizer, "found_inf", None)
 
 
 def is_refused(optimizer: HeavyBall, group: Group) -> bool:
     """Tell whether the step must not be made, as far as the host can know."""
-    found = overflowed(optimizer)
+    found = optimizer._unsound
     if found is None or torch.compiler.is_compiling():
         return False
     if found.device.type == "cpu" or all(p.device.type == "cpu" for p in group["params"]):
@@ -62,4 +62,4 @@ def _move_clocks(optimizer: HeavyBall, group: Group) -> bool:
 
 def clock_device(optimizer: HeavyBall, p: Tensor, group: Group) -> torch.device:
     """Where the clock of a new parameter is."""
-    return p.device if overflowed(optimizer) is not None else kept.clock_device(p, group)
+    return p.device if optimizer._unsound is not None else kept.clock_device(p, group)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adahb.optim import narrow, sharding
+from adahb.optim import narrow, nonfinite, sharding
 from adahb.optim.options import Group
 from adahb.optim.update import Recipe
 from adahb.sets import ConvexSet, from_dict
@@ -77,6 +77,8 @@ def clock_device(p: Tensor, group: Group) -> torch.device:
 def encode(saved: Group) -> Group:
     """The same state dict with sets as what they are made of, so that it is plain data."""
     for group in saved.get("param_groups", ()):
+        if nonfinite.COUNT in group:
+            group[nonfinite.COUNT] = int(group[nonfinite.COUNT])
         if isinstance(group.get("constraint"), ConvexSet):
             group["constraint"] = group["constraint"].to_dict()
     return saved
@@ -89,6 +91,14 @@ def decode(saved: Group) -> Group:
         if isinstance(group.get("constraint"), dict):
             group["constraint"] = from_dict(group["constraint"])
     return {**saved, "param_groups": groups}
+
+
+def up_to_date(saved: Group, groups: list[Group]) -> Group:
+    """The same, with the options that were not there when it was saved as they are now."""
+    pairs = zip(saved["param_groups"], [*groups, *saved["param_groups"]], strict=False)
+    young = {"nonfinite": "propagate"}
+    filled = [{k: own.get(k, v) for k, v in young.items()} | group for group, own in pairs]
+    return {**saved, "param_groups": filled}
 
 
 def check_saved(method: str, saved: Group, defaults: Group, foreign: Iterable[str]) -> None:

@@ -16,6 +16,10 @@ P projects on the constraint, in the metric V̂ or plainly.  Where the *average*
 output, a ← a + (w - a)/k follows w at step k, before w moves.  NAG holds in the parameter the point
 y = w + β1 u at which gradients are taken.
 
+Squares leave the range of a format long before its numbers do.  In the adaptive methods a finite
+gradient therefore counts as at most `Recipe.largest`, whose square has room, and δ as at least one
+over that, so that nothing is divided by zero.  An infinite gradient makes its v and its w NaN.
+
 Two things make float32 hold over many steps.  Weights near one act by their distance to one, so
 they are applied as v + (1 - β2)(|g|² - v) and u - (1 - β1) u: rounded to float32 by itself, β2
 would be wrong by a thousandth of 1 - β2 at t = 3000.  And what P adds to u is computed in float64,
@@ -70,6 +74,15 @@ class Numbers(NamedTuple):
     grad_scale: Tensor | None = None
     """What the gradients are to be divided by, a number on their device; None is 1."""
 
+    def within(self, largest: float) -> Numbers:
+        """The same numbers with δ in a range that leaves room for squares of up to ``largest``."""
+        least, most = 1 / largest, largest**2
+        if isinstance(self.delta, torch.Tensor):
+            return self._replace(delta=self.delta.clamp(least, most))
+        if self.delta is None or least <= self.delta <= most:
+            return self
+        return self._replace(delta=min(max(self.delta, least), most))
+
     def at_step(self, step: int) -> Numbers:
         """The same coefficients at another step."""
         return self._replace(share=1.0 / step, step=step)
@@ -116,6 +129,11 @@ class Recipe:
     def randomises(self, dtype: torch.dtype) -> bool:
         """Whether parameters of this dtype are rounded stochastically."""
         return self.rounding == "stochastic" and dtype in HALF
+
+    def largest(self, dtype: torch.dtype) -> float:
+        """The largest gradient that v, as it is kept for a dtype, tells from larger ones."""
+        wide = dtype in (torch.float64, torch.complex128) and self.state_dtype is None
+        return 2.0**511 if wide else 2.0**63
 
     def arithmetic(self, dtype: torch.dtype) -> torch.dtype:
         """What is computed with for parameters of a dtype."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from adahb import schedules
 from adahb.optim.base import Form, HeavyBall, Projection
+from adahb.optim.nonfinite import NonFinite
 from adahb.optim.options import Group
 from adahb.optim.update import Rounding, StateDtype
 from adahb.schedules import Schedule
@@ -60,6 +61,9 @@ class AdaHB(HeavyBall):
             "nearest" loses small updates. None compensates half precision, and nothing else.
         state_dtype: "bf16" or "int8" (in blocks of 128, about 1 byte a number) for the buffer and
             the second moment; None is float32, or float64 for float64.
+        nonfinite: What becomes of a step with a gradient that holds NaN or infinity. "propagate"
+            does not look; "skip" leaves the whole step out and counts it in `skipped_steps`;
+            "raise" raises FloatingPointError before anything has changed, and waits for the device.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class AdaHB(HeavyBall):
         differentiable: bool = False,
         rounding: Rounding | None = None,
         state_dtype: StateDtype | None = None,
+        nonfinite: NonFinite = "propagate",
     ) -> None:
         defaults = {
             "lr": lr,
@@ -106,6 +111,7 @@ class AdaHB(HeavyBall):
             "differentiable": differentiable,
             "rounding": rounding,
             "state_dtype": state_dtype,
+            "nonfinite": nonfinite,
         }
         super().__init__(params, defaults)
 
@@ -154,6 +160,7 @@ class HB(HeavyBall):
         differentiable: bool = False,
         rounding: Rounding | None = None,
         state_dtype: StateDtype | None = None,
+        nonfinite: NonFinite = "propagate",
     ) -> None:
         defaults = {
             "lr": lr,
@@ -172,6 +179,7 @@ class HB(HeavyBall):
             "differentiable": differentiable,
             "rounding": rounding,
             "state_dtype": state_dtype,
+            "nonfinite": nonfinite,
         }
         super().__init__(params, defaults)
 
@@ -206,6 +214,7 @@ class _Memoryless(HeavyBall):
         differentiable: bool = False,
         rounding: Rounding | None = None,
         state_dtype: StateDtype | None = None,
+        nonfinite: NonFinite = "propagate",
     ) -> None:
         defaults = {
             "lr": lr,
@@ -220,6 +229,7 @@ class _Memoryless(HeavyBall):
             "differentiable": differentiable,
             "rounding": rounding,
             "state_dtype": state_dtype,
+            "nonfinite": nonfinite,
         }
         super().__init__(params, defaults)
 

@@ -136,7 +136,10 @@ def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
     if recipe.constraint is not None:
         lower, upper = interval(recipe.constraint) or (lower, upper)
     with np.errstate(over="ignore"):
-        numbers = np.array([*_numbers(at, recipe), lower, upper], dtype=DTYPES[grads[0].dtype])
+        dtype = grads[0].dtype
+        numbers = np.array(
+            [*_numbers(at, recipe), lower, upper, recipe.largest(dtype)], dtype=DTYPES[dtype]
+        )
     run = _loop(recipe)
 
     def part(start: int, stop: int) -> None:

@@ -93,7 +93,7 @@ def compiled(move: Move, adaptive: bool, constrained: bool, averaged: bool) -> R
         alpha, beta1_lost, eta, c = numbers[0], numbers[1], numbers[2], numbers[3]
         beta2_lost, delta, beta1_next = numbers[4], numbers[5], numbers[6]
         share, sign, coupled, decoupled = numbers[7], numbers[8], numbers[9], numbers[10]
-        low, high = numbers[11], numbers[12]
+        low, high, most = numbers[11], numbers[12], numbers[13]
         k = np.searchsorted(ends, start, side="right")
         while start < stop:
             first = start - (ends[k - 1] if k > 0 else 0)
@@ -124,6 +124,8 @@ def compiled(move: Move, adaptive: bool, constrained: bool, averaged: bool) -> R
                 for i in range(count):
                     d = sign * g[i] + coupled * w[i]
                     if adaptive:
+                        near = -most if d < -most else (most if d > most else d)
+                        d = near + (d - d)  # an infinite one becomes NaN
                         v[i] += (d * d - v[i]) * beta2_lost
                         d = d / (np.sqrt(v[i]) + delta)
                     d = d + decoupled * w[i]

@@ -24,7 +24,8 @@ def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
     wide = widened(batch, recipe)
     for i, w in enumerate(wide.params):
         v = wide.squares[i] if recipe.adaptive else None
-        d, v_hat = _direction(w, wide.grads[i], v, at, recipe)
+        largest = recipe.largest(batch.params[i].dtype)
+        d, v_hat = _direction(w, wide.grads[i], v, at, recipe, largest)
         if recipe.keeps_average:
             wide.averages[i].add_((w - wide.averages[i]) * at.share)
         if recipe.averaging:
@@ -40,7 +41,7 @@ def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
 
 
 def _direction(
-    w: Tensor, g: Tensor, v: Tensor | None, at: Numbers, recipe: Recipe
+    w: Tensor, g: Tensor, v: Tensor | None, at: Numbers, recipe: Recipe, largest: float
 ) -> tuple[Tensor, Tensor | None]:
     """D and V̂; the gradient itself is never written to."""
     if recipe.maximize:
@@ -50,9 +51,12 @@ def _direction(
     v_hat = None
     d = g
     if v is not None:
-        v.add_((squared(g) - v) * (1 - at.beta2))
+        d = bounded(g, largest)
+        v.add_((squared(d) - v) * (1 - at.beta2))
+        if not torch.is_complex(g):
+            v.add_(g, alpha=0)  # which is NaN where g is not finite
         v_hat = _root(v) + at.delta
-        d = g / v_hat
+        d = d / v_hat
     if recipe.weight_decay and recipe.decoupled:
         d = d + recipe.weight_decay * w
     return d, v_hat
@@ -131,6 +135,18 @@ def interval(constraint: ConvexSet | ShardedSet) -> tuple[float, float] | None:
         lower, upper = constraint._bounds
         return lower, upper
     return None
+
+
+def bounded(g: Tensor, largest: float) -> Tensor:
+    """The gradient in sizes of at most ``largest``; complex numbers keep their direction.
+
+    A complex number that is not finite becomes NaN, a real one may become finite.
+    """
+    if not torch.is_complex(g):
+        return g.clamp(-largest, largest)
+    x = g.detach()
+    size = x.real.abs().maximum(x.imag.abs())
+    return g * (largest / 2 / size).clamp(max=1)
 
 
 def squared(g: Tensor) -> Tensor:

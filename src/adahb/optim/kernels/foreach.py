@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from adahb.optim.kernels.eager import displaced, project, squared
+from adahb.optim.kernels.eager import bounded, displaced, project, squared
 from adahb.optim.kernels.wide import copy_back, widened
 
 if TYPE_CHECKING:
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 def step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
     """Update every parameter of the batch in place; the numbers must be floats."""
     wide = widened(batch, recipe)
-    _step(wide, at, recipe)
+    if batch.params:
+        _step(wide, at, recipe, recipe.largest(batch.params[0].dtype))
     copy_back(wide, batch, at, recipe)
 
 
-def _step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
+def _step(batch: Batch, at: Numbers, recipe: Recipe, largest: float) -> None:
     w, u = batch.params, batch.buffers
     numbers = cast("dict[str, float]", at._asdict())
-    d, v_hat = _directions(batch, numbers, recipe)
+    d, v_hat = _directions(batch, numbers, recipe, largest)
     if recipe.keeps_average:
         torch._foreach_lerp_(batch.averages, w, numbers["share"])
     if recipe.averaging:
@@ -52,7 +53,7 @@ def _step(batch: Batch, at: Numbers, recipe: Recipe) -> None:
 
 
 def _directions(
-    batch: Batch, numbers: dict[str, float], recipe: Recipe
+    batch: Batch, numbers: dict[str, float], recipe: Recipe, largest: float
 ) -> tuple[Tensors, list[Tensor]]:
     """D and V̂ of all; the gradients themselves are never written to."""
     g: Tensors = batch.grads
@@ -65,12 +66,16 @@ def _directions(
     if recipe.adaptive:
         torch._foreach_add_(batch.squares, batch.squares, alpha=numbers["beta2"] - 1)
         if any(torch.is_complex(x) for x in g):
-            torch._foreach_add_(batch.squares, list(map(squared, g)), alpha=1 - numbers["beta2"])
+            d = [bounded(x, largest) for x in g]
+            torch._foreach_add_(batch.squares, list(map(squared, d)), alpha=1 - numbers["beta2"])
         else:
-            torch._foreach_addcmul_(batch.squares, g, g, value=1 - numbers["beta2"])
+            d = torch._foreach_clamp_max(g, largest)
+            torch._foreach_clamp_min_(d, -largest)
+            torch._foreach_addcmul_(batch.squares, d, d, value=1 - numbers["beta2"])
+            torch._foreach_add_(batch.squares, g, alpha=0)  # which is NaN where g is not finite
         v_hat = list(torch._foreach_sqrt(batch.squares))
         torch._foreach_add_(v_hat, numbers["delta"])
-        d = torch._foreach_div(g, v_hat)
+        d = torch._foreach_div(d, v_hat)
     if recipe.weight_decay and recipe.decoupled:
         d = torch._foreach_add(d, batch.params, alpha=recipe.weight_decay)
     return d, v_hat

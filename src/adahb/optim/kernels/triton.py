@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adahb.optim import narrow
 from adahb.optim.kernels.eager import interval
 from adahb.optim.kernels.triton_plan import (
     BLOCK,
@@ -89,7 +90,7 @@ def _run(launch: Launch, gradients: list[Tensor], at: Numbers, recipe: Recipe) -
     arguments = (
         *(numbers, table, launch.fixed, launch.blocks),
         *(table if scale is None else scale, table if live is None else live),
-        int(at.step) & 0x7FFFFFFF if random and not on_device else 0,
+        int(at.step) & narrow.SEEDS if random and not on_device else 0,
         *launch.choices,
     )
     compiled = launch.compiled.get(launch.choices)

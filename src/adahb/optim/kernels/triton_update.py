@@ -47,6 +47,7 @@ def _constant(value: Any) -> Any:
 _GOLDEN, _FIRST = _constant(narrow.GOLDEN), _constant(narrow.FIRST)
 _SECOND, _OTHER = _constant(narrow.SECOND), _constant(narrow.OTHER)
 _MARGIN, _TINY = _constant(narrow.MARGIN), _constant(narrow.TINY)
+_SEEDS = _constant(narrow.SEEDS)
 
 
 @_jit
@@ -70,6 +71,13 @@ def _clip(x: tl.tensor, numbers: tl.tensor, T: tl.constexpr) -> tl.tensor:
     """P[x] for a box; NaN stays NaN."""
     lower, upper = _number(numbers, 9, T), _number(numbers, 10, T)
     return tl.where(x < lower, lower, tl.where(x > upper, upper, x))
+
+
+@_jit
+def _bounded(g: tl.tensor, V: tl.constexpr) -> tl.tensor:
+    """A gradient of at most `Recipe.largest`; NaN if it is not finite."""
+    most: tl.constexpr = 2.0**511 if tl.float64 == V else 2.0**63
+    return tl.where(g > most, most, tl.where(g < -most, -most, g)) + (g - g)
 
 
 @_jit
@@ -314,8 +322,9 @@ def update(
     if ADAPTIVE:
         v_at = _block(tl.load(row + 2), offsets, V, ALIGNED)
         v = _state(v_at, v_scale, inside, has_part, V, T, PART, BLOCK)
-        v = v + (g * g - v) * _number(numbers, 4, T)
-        d = _over(g, _root(v, T) + _number(numbers, 5, T), T)
+        d = _bounded(g, V)
+        v = v + (d * d - v) * _number(numbers, 4, T)
+        d = _over(d, _root(v, T) + _number(numbers, 5, T), T)
     if DECOUPLED:
         d = d + _number(numbers, 8, T) * w
 
@@ -346,7 +355,7 @@ def update(
     word = tl.zeros_like(offsets).to(tl.uint32)
     if U == tl.bfloat16 or U == tl.int8 or ROUNDING == 2:  # noqa: SIM300
         count = tl.load(numbers + FIRST - 1).to(tl.float64, bitcast=True).to(tl.int64)
-        seed = _mixed((count + step).to(tl.uint32))
+        seed = _mixed(((count + step) & _SEEDS).to(tl.uint32))
         word = _mixed(seed ^ (offsets.to(tl.uint32) * _GOLDEN))
     kept = u - w if OFFSET else u
     _keep(u_at, u_scale, kept, word, inside, has_part, False, U, T, PART, BLOCK)
