@@ -323,7 +323,13 @@ def take_step(
     value, g = draw(t, y)  # line 3
     v_hat: Vector | float = 1.0
     if at.beta2 is not None:
-        v = at.beta2 * v + (1 - at.beta2) * g**2  # line 4
+        with np.errstate(over="ignore"):
+            v = at.beta2 * v + (1 - at.beta2) * g**2  # line 4
+        if not np.isfinite(v).all():
+            raise FloatingPointError(
+                f"the square of the subgradient is not finite at step {t}, with entries up to "
+                f"{np.abs(g).max():g}: scale the objective"
+            )
         v_hat = np.sqrt(v) + at.delta  # line 5
     if settings.moves_z(schedule):
         z_next = settings.project(z - at.eta * g / v_hat, v_hat)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from adahb.linear.loops.base import STEEPEST
 from adahb.linear.loops.calendar import (
     ALIVE,
     ALPHA,
@@ -286,7 +287,7 @@ def train(
             row = rows[k]
             at = predict(rec, indices, data, indptr[row], indptr[row + 1], f)
             s = derivative(code, parameter, at + f[W0], y[row])
-            if not np.isfinite(s):
+            if not abs(s) <= STEEPEST:
                 return i
             sums[row] += s
             visits[row] += 1
