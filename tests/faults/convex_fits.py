@@ -183,13 +183,18 @@ def data(rng: np.random.Generator, classes: bool) -> tuple[str, Any, Any, str]:
     return features, X, TARGETS[targets](rng, n), targets
 
 
-def tries(seed: int) -> Iterator[tuple[str, str]]:
-    """Make one fit; yield its kind and its outcome."""
+def tries(seed: int, *, every: bool = True) -> Iterator[tuple[str, str]]:
+    """Make one fit; yield its kind and its outcome.
+
+    Without ``every`` the rows are of the two layouts for which most tests compile the loops.
+    """
     rng = np.random.default_rng([2, seed])
     classes = bool(rng.random() < 0.5)
     features, X, y, targets = data(rng, classes)
     chosen = str(rng.choice(list(WEIGHTS)))
     weights, layout = WEIGHTS[chosen](rng, len(y)), str(rng.choice(list(FORMATS)))
+    if not every:
+        X, layout = X.astype(np.float64), "dense" if seed % 2 else "CSR"
     loss = str(rng.choice(CLASSIFIER if classes else REGRESSOR))
     constraint = [None, "l1", "l1", "l1", "l2", "linf", "simplex", "nonneg"][rng.integers(8)]
     radius = float(rng.choice(RADII))
@@ -245,10 +250,10 @@ def explained(error: str, model: Any, X: Any, y: Any) -> bool:
     return "the objective is" in error and bool(diverging or large)
 
 
-def run(fits: int, first: int = 0) -> Outcomes:
-    """Make so many fits; return the outcomes by kind."""
+def run(fits: int, first: int = 0, *, every: bool = True) -> Outcomes:
+    """Make so many fits, see `tries`; return the outcomes by kind."""
     rows: Outcomes = {}
     for seed in range(first, first + fits):
-        for kind, outcome in tries(seed):
+        for kind, outcome in tries(seed, every=every):
             count(rows, kind, outcome)
     return rows

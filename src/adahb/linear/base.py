@@ -209,7 +209,8 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             p = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         p = np.asarray(p, dtype=np.float64)
         if not np.isfinite(p).all():
-            largest = np.abs(X.data if sparse.issparse(X) else X).max()
+            rows: Any = X
+            largest = np.abs(rows.data if sparse.issparse(rows) else rows).max()
             raise ValueError(
                 f"X must hold numbers whose predictions are floats, got {largest:g} and "
                 f"coefficients up to {np.abs(self.densify().coef_).max():g}"

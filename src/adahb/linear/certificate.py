@@ -116,13 +116,15 @@ class Certificate:
         """Add a plane for each choice of s, and return f(w, b): all in one pass of predictions."""
         scales = self._balance(choices, w, b)
         value, conjugates = 0.0, [0.0] * len(choices)
-        sizes = [0.0] * len(choices)
+        sizes, steepness = [0.0] * len(choices), 0.0
         slopes = [np.zeros(self.X.shape[1]) for _ in choices]
         for rows, X in blocks(self.X):
             y, p = self.y[rows], np.asarray(X @ w) + b
             value += float(self._weighted(self.loss.value(p, y), rows).sum())
             for k, choose in enumerate(choices):
                 s = choose(rows, p, y)
+                if not k:
+                    steepness += float(np.abs(self._weighted(s, rows)).sum())
                 up, down = scales[k]
                 if up != 1 or down != 1:
                     s = np.where(s > 0, up, down) * s
@@ -132,7 +134,7 @@ class Certificate:
                 sizes[k] += float(np.abs(self._weighted(s, rows)).sum()) * self._offset
                 slopes[k] += np.asarray(X.T @ self._weighted(s, rows), dtype=np.float64)
         if self._planes is not None:
-            self.doubt = self._ulps * (value + sizes[0] * (1 + abs(b))) / self.total
+            self.doubt = self._ulps * (value + steepness * (self._offset + abs(b))) / self.total
             for c, size, slope in zip(conjugates, sizes, slopes, strict=True):
                 self._planes.add((-c - self._ulps * size) / self.total, slope / self.total)
         return value / self.total

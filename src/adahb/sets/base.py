@@ -190,10 +190,12 @@ class ConvexSet(ABC):
     def _support_at_any_scale(self, g: Array, xp: Namespace) -> Array:
         """Return the support, also where numbers on the way to it overflow."""
         value = self._support(g, xp)
-        if bool(xp.all(xp.isfinite(value))):
-            return value
         unit = power_of_two(xp.max(xp.abs(g)), xp)
-        return self._support(g / unit / _ROOM, xp) * _ROOM * unit
+        for room in (1.0, _ROOM):
+            if bool(xp.all(xp.isfinite(value))):
+                break
+            value = self._support(g / unit / room, xp) * room * unit
+        return value
 
     def _can_overflow(self, top: float) -> bool:  # noqa: ARG002
         """Tell whether a nearest point may have entries beyond ``top``, a dtype's largest number.

@@ -43,7 +43,9 @@ class GroupL1Ball(ConvexSet):
 
     Projection, when the metric is constant on each group: the l1 projection of the group norms.
     Otherwise group norms r_g are sought such that, for one multiplier t shared by all groups,
-    y = h x r_g/(h r_g + t), with r_g = 0 where ||h x||_2 <= t.
+    y = h x r_g/(h r_g + t), with r_g = 0 where ||h x||_2 <= t.  In graphs and of traced arrays,
+    where t comes from a fixed number of steps, digits are lost in metrics that span more than 30
+    powers of ten.
 
     >>> GroupL1Ball(1, dim=1).project([[3.0, 4.0], [0.0, 4.5]])
     array([[0.45, 0.6 ],
