@@ -422,3 +422,10 @@ def test_unused_columns_stay_at_zero():
         run = reference.adahb(f, 50, alpha=0.5, constraint=L1Ball(1.0), form=form)
         assert run.last[1] == 0.0
         assert np.isfinite(run.last).all()
+
+
+def test_a_subgradient_whose_square_overflows_is_refused():
+    f = Function(1, lambda w: 1e200 * abs(w[0] - 1), lambda w: 1e200 * np.sign(w - 1))
+    with pytest.raises(FloatingPointError, match=r"not finite at step 1, .*1e\+200: scale"):
+        reference.adahb(f, 3, alpha=1.0)
+    assert np.isfinite(reference.hb(f, 1, alpha=1e-200).last).all()
