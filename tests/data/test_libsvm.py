@@ -274,8 +274,8 @@ def test_values_at_the_ends_of_the_floats(tmp_path):
         load_libsvm(path, dtype=np.float32)
     for bad in ("nan", "inf", "-inf", "1e400"):
         path.write_text(f"1 1:{bad}\n")
-        with pytest.raises(ValueError, match="line 1: .* is not index:value with a finite value"):
+        with pytest.raises(ValueError, match=r"line 1: .* is not index:value with a finite"):
             load_libsvm(path)
         path.write_text(f"{bad} 1:1\n")
-        with pytest.raises(ValueError, match="line 1: .* is not a finite label"):
+        with pytest.raises(ValueError, match=r"line 1: .* is not a finite label"):
             load_libsvm(path)

@@ -209,10 +209,8 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             p = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         p = np.asarray(p, dtype=np.float64)
         if not np.isfinite(p).all():
-            rows: Any = X
-            largest = np.abs(rows.data if sparse.issparse(rows) else rows).max()
             raise ValueError(
-                f"X must hold numbers whose predictions are floats, got {largest:g} and "
+                f"X must hold numbers whose predictions are floats, got {ranges.largest(X):g} and "
                 f"coefficients up to {np.abs(self.densify().coef_).max():g}"
             )
         return p

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from adahb.linear.planes import Planes
+from adahb.linear.ranges import largest
 from adahb.problems.linear import Matrix
 from adahb.sets import Box
 
@@ -163,8 +164,7 @@ class Certificate:
 
 def largest_prediction(X: Matrix, constraint: ConvexSet) -> float:
     """Return a bound on Σ |x_ij w_j| over the set: the largest entry times the largest ‖w‖₁."""
-    values: Any = X if isinstance(X, np.ndarray) else X.data
-    most = max(float(values.max()), -float(values.min())) if values.size else 0.0
+    most = largest(X)
     if isinstance(constraint, Box):
         size = np.maximum(np.abs(constraint.lower), np.abs(constraint.upper))
         return most * float(np.broadcast_to(size, X.shape[1:]).sum())

@@ -28,15 +28,19 @@ UNEVEN = 2.0**40
 """Weights beyond it, or below one over it, are divided by a common factor."""
 
 
+def largest(values: Matrix) -> float:
+    """Return the size of the largest number."""
+    numbers: Any = values if isinstance(values, np.ndarray) else values.data
+    return max(float(numbers.max()), -float(numbers.min())) if numbers.size else 0.0
+
+
 def require_held(name: str, values: Matrix) -> None:
     """Refuse numbers beyond `LARGEST`."""
-    numbers: Any = values if isinstance(values, np.ndarray) else values.data
-    if numbers.size:
-        most = max(float(numbers.max()), -float(numbers.min()))
-        if most > LARGEST:
-            raise ValueError(
-                f"{name} must hold numbers of at most {LARGEST:g} in size, got {most:g}: scale it"
-            )
+    most = largest(values)
+    if most > LARGEST:
+        raise ValueError(
+            f"{name} must hold numbers of at most {LARGEST:g} in size, got {most:g}: scale it"
+        )
 
 
 def require_size(name: str, owner: object, sizes: list[float]) -> None:
