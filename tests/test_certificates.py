@@ -254,3 +254,30 @@ def test_theorem_5_fails_as_printed():
 def test_theorems_speak_of_some_schedules_only(schedule):
     with pytest.raises(ValueError, match="schedule must be one that Theorems 3 to 6 speak of"):
         TheoremBounds(schedule, np.zeros(1), 0.0)
+
+
+def test_planes_refuse_what_is_not_finite():
+    planes = CuttingPlanes(2)
+    zero = np.zeros(2)
+    for value, g, w in (
+        (np.nan, zero, zero),
+        (0.0, zero + np.inf, zero),
+        (0.0, zero, zero + np.nan),
+    ):
+        with pytest.raises(ValueError, match="value, g and w must be finite"):
+            planes.add(w, value, g)
+    assert planes.count == 0
+    with pytest.raises(ValueError, match="derivatives must be finite"):
+        DualAverages(3).add(np.array([0]), np.array([np.nan]))
+
+
+def test_planes_that_overflow_prove_nothing():
+    for value in (1.7e308, -1.7e308):
+        planes = CuttingPlanes(1)
+        for _ in range(3):
+            planes.add(np.zeros(1), value, np.full(1, 1.7e308))
+        assert planes.lower_bound(L1Ball(1.0)) == -math.inf
+    planes = CuttingPlanes(1)
+    planes.add(np.zeros(1), 0.0, np.full(1, 1e300))
+    assert planes.lower_bound(L1Ball(1e300)) == -math.inf
+    assert CuttingPlanes(1).lower_bound(L1Ball(1.0)) == -math.inf  # after no step at all

@@ -428,6 +428,7 @@ def test_subgradients_whose_squares_leave_float64_are_refused():
     steep = Function(2, lambda w: float(1e200 * w.sum()), lambda w: 0 * w + 1e200)
     with pytest.raises(FloatingPointError, match=r"subgradient at step 1 must be .* got 1e\+200"):
         reference.adahb(steep, 3, alpha=1.0)
+    assert np.isfinite(reference.hb(steep, 1, alpha=1e-200).last).all()
 
 
 def test_the_smallest_delta_is_divided_by_at_the_latest_steps():

@@ -342,3 +342,56 @@ def test_best_alpha_needs_one_of_two():
     for arguments in ({}, {"lipschitz": 1.0, "gamma": 0.5}):
         with pytest.raises(ValueError, match="one of lipschitz and gamma"):
             best_alpha(1.0, **arguments)
+
+
+LATE = [1, 2, 3, 7, 100, 12_345, 10**6 + 1, 123_456_789, 10**9 - 1, 10**9]
+
+
+@pytest.mark.parametrize("tick", [1, 7, 391])
+def test_momentum_is_right_to_the_last_digits_at_a_billion_steps(tick):
+    """In rational arithmetic: weights of old and new add up to one, also inside of a tick."""
+    power = Fraction(4)
+    for t in LATE:
+        clock = Fraction((t - 1) // tick + 1)
+        hb = schedules.HB(alpha=0.7, power=4.0, tick=tick)(t)
+        nag = schedules.NAG(alpha=0.7, tick=tick)(t)
+        momentum = clock / (clock + power + 2)
+        newest = (power + 1) / (clock + power + 2) if tick == 1 else 1 - momentum
+        adaptive = schedules.AdaHB(alpha=0.7, gamma=0.25, power=4.0, tick=tick)(t)
+        extrapolation = (clock - 2) / (clock + 1)
+        for found, right in (
+            (hb.beta1, momentum),
+            (hb.c, newest),
+            (hb.eta * hb.c, Fraction(hb.alpha)),
+            (adaptive.beta2, 1 - Fraction(1, 4) / clock),
+            (nag.beta1, extrapolation),
+            (nag.c, 1 if tick == 1 else 1 - extrapolation),
+        ):
+            assert abs(Fraction(found) - right) <= Fraction(1e-15) * abs(right), (t, found)
+
+
+def test_steps_are_right_to_the_last_digits_at_a_billion_steps():
+    """Squared, the roots are rational."""
+    alpha = Fraction(0.7)
+    for t in LATE:
+        for found, right in (
+            (schedules.PSG(alpha=0.7)(t).alpha, alpha**2 / t),
+            (schedules.HB(alpha=0.7)(t).alpha, alpha**2 / (Fraction(t) * (t + 2) ** 2)),
+            (schedules.NAG(alpha=0.7)(t).alpha, alpha**2 / (Fraction(t) * (t + 1) ** 2)),
+            (schedules.AdaHB(alpha=0.7, delta=0.5)(t).delta, Fraction(1, 4) / t),
+            (
+                schedules.LinearDecay(alpha=0.7, horizon=10**9)(t).alpha,
+                (alpha * (10**9 + 1 - t)) ** 2 / Fraction(10**9 + 1) ** 3,
+            ),
+        ):
+            assert abs(Fraction(found) ** 2 - right) <= Fraction(2e-15) * right, (t, found)
+
+
+def test_the_phases_of_a_billion_steps_begin_where_they_should():
+    horizon = 10**9
+    schedule = schedules.JainNagarajNetrapalli(alpha=1.0, horizon=horizon)
+    for phase in range(1, 30):
+        last = horizon - -(-horizon // 2**phase)
+        before, after = schedule(last).alpha, schedule(last + 1).alpha
+        assert before == pytest.approx(2.0 ** -(phase - 1) / math.sqrt(horizon), rel=1e-15)
+        assert after <= before / 2

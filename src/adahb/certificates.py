@@ -58,16 +58,22 @@ class CuttingPlanes:
         self.slope: Vector = np.zeros(dim)
 
     def add(self, w: Vector, value: float, g: Vector) -> None:
-        """Add the plane u -> value + <g, u - w>."""
+        """Add the plane u -> value + <g, u - w>, of finite numbers."""
+        if not (math.isfinite(value) and np.isfinite(g).all() and np.isfinite(w).all()):
+            raise ValueError(
+                f"value, g and w must be finite, got value={value!r}, g={g!r}, w={w!r}"
+            )
         self.count += 1
-        self.intercept += value - float(g @ w)
-        self.slope = self.slope + g
+        with np.errstate(over="ignore", invalid="ignore"):  # of which nothing is proved
+            self.intercept += float(value - g @ w)
+            self.slope = self.slope + g
 
     def lower_bound(self, constraint: ConvexSet) -> float:
-        """Return LB_t; -inf where the planes are not bounded below on the set."""
-        if not self.count:
+        """Return LB_t; -inf where the planes are not bounded below on the set, or too large."""
+        if not (self.count and math.isfinite(self.intercept) and np.isfinite(self.slope).all()):
             return -math.inf
-        return (self.intercept - float(constraint.support(-self.slope))) / self.count
+        bound = (self.intercept - float(constraint.support(-self.slope))) / self.count
+        return bound if math.isfinite(bound) else -math.inf
 
 
 class DualAverages:
@@ -84,6 +90,8 @@ class DualAverages:
 
     def add(self, rows: NDArray[np.int64], derivatives: Vector) -> None:
         """Count a visit of each row; a row may come twice."""
+        if not np.isfinite(derivatives).all():
+            raise ValueError(f"derivatives must be finite, got {derivatives!r}")
         np.add.at(self.sums, rows, derivatives)
         np.add.at(self.visits, rows, 1)
 

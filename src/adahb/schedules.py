@@ -105,8 +105,12 @@ class Schedule(ABC):
         at = self._at(self.time(step))
         if self.tick == 1:
             return at
-        constant = 1.0 - at.beta1
+        constant = self._weight_of_newest(self.time(step), at)
         return at._replace(c=constant, eta=at.alpha / constant)
+
+    def _weight_of_newest(self, t: Any, at: Coefficients) -> Any:  # noqa: ARG002
+        """Return 1 - beta1, the c of a constant momentum."""
+        return 1.0 - at.beta1
 
     def time(self, step: Any) -> Any:
         """Return the clock's t at step 1, 2, 3, ..., in float64."""
@@ -210,6 +214,9 @@ class NAG(Schedule):
         alpha = self.alpha / ((t + 1.0) * _math(t).sqrt(t))
         return Coefficients(alpha, theta * (1.0 / theta_before - 1.0), eta=alpha, c=1.0 + 0.0 * t)
 
+    def _weight_of_newest(self, t: Any, at: Coefficients) -> Any:  # noqa: ARG002
+        return 3.0 / (t + 1.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class HB(Schedule):
@@ -267,6 +274,10 @@ class HB(Schedule):
         """c_{t+1} and β_t, without the division of small numbers: (1 - c_t)/c_t = t/(r + 1)."""
         r = self.power
         return (r + 1.0) / (t + r + 2.0), t / (t + r + 2.0)
+
+    def _weight_of_newest(self, t: Any, at: Coefficients) -> Any:  # noqa: ARG002
+        # 1 - β_t without the difference of numbers that are nearly equal
+        return (self.power + 2.0) / (t + self.power + 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)

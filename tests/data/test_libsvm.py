@@ -262,3 +262,20 @@ def test_the_real_files(name, data_home):
     assert data.X.nnz == source.nonzeros
     assert data.X.indices.dtype == np.int32
     assert set(data.y) == {-1.0, 1.0}
+
+
+def test_values_at_the_ends_of_the_floats(tmp_path):
+    path = tmp_path / "extreme"
+    path.write_text("1 1:1e300 2:5e-324 3:-1e-320\n-1 1:0 2:-1.7976931348623157e308\n")
+    data = load_libsvm(path)
+    dense = data.X.toarray()
+    assert dense.tolist() == [[1e300, 5e-324, -1e-320], [0.0, -1.7976931348623157e308, 0.0]]
+    with pytest.raises(ValueError, match="numbers that are not finite in float32"):
+        load_libsvm(path, dtype=np.float32)
+    for bad in ("nan", "inf", "-inf", "1e400"):
+        path.write_text(f"1 1:{bad}\n")
+        with pytest.raises(ValueError, match=r"line 1: .* is not index:value with a finite"):
+            load_libsvm(path)
+        path.write_text(f"{bad} 1:1\n")
+        with pytest.raises(ValueError, match=r"line 1: .* is not a finite label"):
+            load_libsvm(path)

@@ -168,7 +168,7 @@ def _read(
     if not X.shape[0]:
         raise ValueError(f"{path} has no samples: it is empty; delete it and get it again")
     if not (np.isfinite(X.data).all() and np.isfinite(y).all()):
-        raise ValueError(_complaint(path, "it holds numbers that are not finite"))
+        raise ValueError(_complaint(path, f"it holds numbers that are not finite in {dtype}"))
     if n_features is not None and n_features < X.shape[1]:
         raise ValueError(
             f"n_features must be at least the {X.shape[1]} columns of {path}, got {n_features}"

@@ -22,13 +22,21 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from adahb import schedules, sets
-from adahb.linear import stepsize
+from adahb.linear import ranges, stepsize
 from adahb.linear.certificate import Certificate
 from adahb.linear.loops import Model
 from adahb.linear.loops import Samples as Weighted
 from adahb.linear.machine import Machine
 from adahb.linear.order import Visits
-from adahb.linear.training import PIECE, History, Samples, Score, Stopping, Training
+from adahb.linear.training import (
+    PIECE,
+    History,
+    Samples,
+    Score,
+    Stopping,
+    Training,
+    require_inside,
+)
 from adahb.problems import Loss
 from adahb.problems.linear import Matrix
 from adahb.reference import Settings
@@ -39,6 +47,7 @@ Vector = NDArray[np.float64]
 
 _POWER = 4.0
 """Of the averaging's weights, where the user gives none."""
+_SIZE = Interval(Real, 1 / ranges.WIDEST, ranges.WIDEST, closed="both")
 _PILOT = 1
 """Beside the seed, what tells the pilot's draw from an epoch's."""
 
@@ -56,7 +65,7 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             HasMethods(["project", "support"]),
             None,
         ],
-        "radius": [Interval(Real, 0, None, closed="neither")],
+        "radius": [_SIZE],
         "lower": [Real, "array-like", None],
         "upper": [Real, "array-like", None],
         "solver": [StrOptions({"adahb", "hb", "nag", "psg"})],
@@ -66,8 +75,8 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         "momentum": [Interval(Real, 0, 1, closed="left"), None],
         "power": [Interval(Real, 0, None, closed="left"), None],
         "gamma": [Interval(Real, 0, 1, closed="right")],
-        "delta": [Interval(Real, 0, None, closed="neither")],
-        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "delta": [Interval(Real, 1e-50, 1e50, closed="both")],
+        "step_size": [StrOptions({"auto"}), _SIZE],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left"), None],
@@ -174,24 +183,37 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
 
     def _rows(self, X: Any, y: Any, *, reset: bool, numeric: bool) -> tuple[Matrix, Any]:
         """Return validated rows and targets; CSR and dense rows are not copied."""
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            accept_sparse="csr",
-            accept_large_sparse=True,
-            dtype=[np.float64, np.float32],
-            y_numeric=numeric,
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # of sums that look for NaN
+            X, y = validate_data(
+                self,
+                X,
+                y,
+                reset=reset,
+                accept_sparse="csr",
+                accept_large_sparse=True,
+                dtype=[np.float64, np.float32],
+                y_numeric=numeric,
+            )
         matrix: Any = X
+        ranges.require_held("X", matrix)
+        if numeric:
+            ranges.require_held("y", y)
         return (sparse.csr_array(matrix) if sparse.issparse(X) else matrix), y
 
     def _predictions(self, X: Any) -> Vector:
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
-        p = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
-        return np.asarray(p, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            X = validate_data(
+                self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32]
+            )
+            p = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        p = np.asarray(p, dtype=np.float64)
+        if not np.isfinite(p).all():
+            raise ValueError(
+                f"X must hold numbers whose predictions are floats, got {ranges.largest(X):g} and "
+                f"coefficients up to {np.abs(self.densify().coef_).max():g}"
+            )
+        return p
 
     # Training ------------------------------------------------------------------------------------
 
@@ -221,8 +243,8 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         turned into repetitions.
         """
         visits = Visits.of(X, codes, weights, shuffle=bool(self.shuffle), seed=self._seed)
-        total = _product(weights, scale)
-        scale = _product(visits.scale, scale)
+        total = ranges.even(_product(weights, scale))
+        scale = ranges.even(_product(visits.scale, scale))
         return [Samples(X, y, replace(visits), total, scale) for y in targets]
 
     def _begin(
@@ -327,6 +349,8 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
                 if last
                 else (machine.average_coef, machine.average_intercept)
             )
+        for coef, _ in models:
+            require_inside(machines[0].model.settings.constraint, coef)
         self._keep(machines, models)
         self._epochs += 1
         self.n_iter_ = 1
@@ -418,7 +442,7 @@ def weights_of(sample_weight: Any, n: int) -> Vector | None:
         raise ValueError(f"sample_weight must have shape ({n},), got shape {weights.shape}")
     if (weights < 0).any() or not weights.any():
         raise ValueError("sample_weight must be at least 0 and not all zero")
-    return None if (weights == 1).all() else weights
+    return None if (weights == 1).all() else ranges.even(weights)
 
 
 def _product(a: Vector | None, b: Vector | None) -> Vector | None:

@@ -17,6 +17,9 @@ weighs them all.  Where it still believes in lower values than there are, a thir
 that of the derivatives a fifth of the way from the model to the planes' own minimiser.  Every pass
 goes through the rows in blocks, so that nothing but a few vectors of a block's length is in memory
 beside the data.
+
+In floats a gap is proved too: every plane is lowered, and every gap raised, by what rounding may
+have done, a few ulps of the largest numbers that cancel in it.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from adahb.linear.planes import Planes
+from adahb.linear.ranges import largest
 from adahb.problems.linear import Matrix
+from adahb.sets import Box
 
 if TYPE_CHECKING:
     from adahb.problems import Loss
@@ -64,11 +69,16 @@ class Certificate:
         self.weights, self.intercept = weights, intercept
         self.total = float(y.size if weights is None else weights.sum())
         self.reason = unprovable(constraint)
+        self.doubt = 0.0
+        """What rounding may have taken from the objective at the last visit."""
         self._planes: Planes | None = None
         if constraint is not None and self.reason is None:
             d = X.shape[1]
             capacity = min(max(_BUNDLE_BYTES // (8 * d), 8), 120)
             self._planes = Planes(d, constraint, capacity=capacity)
+            self._ulps = (4.0 + math.sqrt(y.size)) * float(np.finfo(np.float64).eps)
+            self._reach = largest_prediction(X, constraint)
+            self._offset = 1.0 + self._reach + (0.0 if loss.classification else np.abs(y).max())
 
     @property
     def lower_bound(self) -> float:
@@ -95,30 +105,39 @@ class Certificate:
             return self.loss.snap(sums[rows] / np.maximum(visits[rows], 1), y)
 
         value = self._add((here, means), w, b)
+        doubt = self.doubt
         self._planes.tighten()
         lowest = self._planes.lowest
         if lowest is not None:
             self._add((here,), w + _TOWARDS * (lowest - w), b)
+        self.doubt = doubt
         return value
 
     def _add(self, choices: tuple[Slopes, ...], w: Vector, b: float) -> float:
         """Add a plane for each choice of s, and return f(w, b): all in one pass of predictions."""
         scales = self._balance(choices, w, b)
         value, conjugates = 0.0, [0.0] * len(choices)
+        sizes, steepness = [0.0] * len(choices), 0.0
         slopes = [np.zeros(self.X.shape[1]) for _ in choices]
         for rows, X in blocks(self.X):
             y, p = self.y[rows], np.asarray(X @ w) + b
             value += float(self._weighted(self.loss.value(p, y), rows).sum())
             for k, choose in enumerate(choices):
                 s = choose(rows, p, y)
+                if not k:
+                    steepness += float(np.abs(self._weighted(s, rows)).sum())
                 up, down = scales[k]
                 if up != 1 or down != 1:
                     s = np.where(s > 0, up, down) * s
-                conjugates[k] += float(self._weighted(self.loss.conjugate(s, y), rows).sum())
+                conjugate = self._weighted(self.loss.conjugate(s, y), rows)
+                conjugates[k] += float(conjugate.sum())
+                sizes[k] += float(np.abs(conjugate).sum())
+                sizes[k] += float(np.abs(self._weighted(s, rows)).sum()) * self._offset
                 slopes[k] += np.asarray(X.T @ self._weighted(s, rows), dtype=np.float64)
         if self._planes is not None:
-            for conjugate, slope in zip(conjugates, slopes, strict=True):
-                self._planes.add(-conjugate / self.total, slope / self.total)
+            self.doubt = self._ulps * (value + steepness * (self._offset + abs(b))) / self.total
+            for c, size, slope in zip(conjugates, sizes, slopes, strict=True):
+                self._planes.add((-c - self._ulps * size) / self.total, slope / self.total)
         return value / self.total
 
     def _balance(
@@ -141,6 +160,16 @@ class Certificate:
 
     def _weighted(self, values: Vector, rows: slice) -> Vector:
         return values if self.weights is None else values * self.weights[rows]
+
+
+def largest_prediction(X: Matrix, constraint: ConvexSet) -> float:
+    """Return a bound on Σ |x_ij w_j| over the set: the largest entry times the largest ‖w‖₁."""
+    most = largest(X)
+    if isinstance(constraint, Box):
+        size = np.maximum(np.abs(constraint.lower), np.abs(constraint.upper))
+        return most * float(np.broadcast_to(size, X.shape[1:]).sum())
+    ones = np.ones(X.shape[1])
+    return most * (abs(float(constraint.support(ones))) + abs(float(constraint.support(-ones))))
 
 
 def unprovable(constraint: ConvexSet | None) -> str | None:

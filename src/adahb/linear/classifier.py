@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
+from adahb.linear import ranges
 from adahb.linear.base import HeavyBallLinear, Vector, weights_of
 from adahb.linear.training import Samples, Score
 from adahb.linear.validation import accuracy, split
@@ -366,7 +367,7 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
                 raise ValueError(
                     f"class_weight must be finite and at least 0, got {dict(self.class_weight)}"
                 )
-        return np.asarray(by_class, dtype=np.float64)[codes]
+        return np.asarray(ranges.even(np.asarray(by_class, dtype=np.float64)))[codes]
 
 
 def _check_classes(codes: NDArray[np.intp], weights: Vector | None) -> None:

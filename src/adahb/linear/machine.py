@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from adahb import _checks as check
 from adahb.certificates import DualAverages
+from adahb.linear import ranges
 from adahb.linear.loops import Model, Place, Samples, choose
 from adahb.linear.loops.base import with_intercept
 from adahb.problems import LinearObjective, Loss, losses
@@ -77,6 +78,8 @@ class Machine:
         batch_size = check.integer("batch_size", batch_size, at_least=1)
         settings = Settings(constraint, form, projection, batch_size)
         self.model = Model(losses.get(loss), schedule, settings, bool(fit_intercept), bool(average))
+        ranges.require_size("schedule", schedule, [schedule.alpha])
+        ranges.require_size("constraint", constraint, ranges.of_set(constraint))
         self.samples = self._samples(X, y, sample_weight)
         self._duals = DualAverages(self.samples.objective.n)
         w = np.zeros(self.n_features) if start is None else vector("start", start, self.n_features)
@@ -184,9 +187,12 @@ class Machine:
 
     def _samples(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> Samples:
         objective = LinearObjective(X, y, self.model.loss)
+        ranges.require_held("X", objective.X)
+        ranges.require_held("y", objective.y)
         if sample_weight is None:
             return Samples(objective)
         weights = vector("sample_weight", sample_weight, objective.n)
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
             raise ValueError("sample_weight must be finite and >= 0 and not all zero")
+        weights = np.asarray(ranges.even(weights))
         return Samples(objective, weights / weights.mean())

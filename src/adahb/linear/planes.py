@@ -81,7 +81,7 @@ class Planes:
             return False
         theta = theta / total
         value = self._value(theta)
-        if not value > self.bound:
+        if not self.bound < value < math.inf:
             return False
         self.bound, self._theta = value, theta
         return True

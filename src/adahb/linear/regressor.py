@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from adahb.linear.base import HeavyBallLinear, Vector, weights_of
+from adahb.linear.ranges import LARGEST
 from adahb.linear.training import Samples
 from adahb.linear.validation import r2, split
 from adahb.problems import Loss, losses
@@ -58,7 +59,7 @@ class HeavyBallRegressor(RegressorMixin, HeavyBallLinear):  # type: ignore[misc]
                 {"squared_error", "absolute_error", "huber", "epsilon_insensitive", "quantile"}
             )
         ],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
+        "epsilon": [Interval(Real, 0, LARGEST, closed="both")],
         "quantile": [Interval(Real, 0, 1, closed="neither")],
     }
 
@@ -169,6 +170,8 @@ class HeavyBallRegressor(RegressorMixin, HeavyBallLinear):  # type: ignore[misc]
     def _loss(self) -> Loss:
         match self.loss:
             case "huber":
+                if self.epsilon == 0:
+                    raise ValueError(f"epsilon must be > 0 with loss='huber', got {self.epsilon!r}")
                 return losses.Huber(self.epsilon)
             case "epsilon_insensitive":
                 return losses.EpsilonInsensitive(self.epsilon)

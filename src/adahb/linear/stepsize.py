@@ -34,6 +34,7 @@ from scipy import sparse
 from adahb import schedules
 from adahb.linear.certificate import Certificate, blocks, unprovable
 from adahb.linear.order import Visits
+from adahb.linear.ranges import WIDEST
 from adahb.linear.training import Samples
 from adahb.sets import Box, L1Ball, L2Ball, LinfBall, Simplex
 
@@ -148,6 +149,7 @@ def auto(
         lipschitz=steepness(samples, model.loss),
         gamma=gamma,
     )
+    alpha = min(max(alpha, FACTOR**CANDIDATES / WIDEST), WIDEST / FACTOR)
     part = _part(samples, seed)
     order = np.arange(part.y.size)
     reached: dict[float, float] = {}
@@ -197,4 +199,5 @@ def _reached(machine: Machine, part: Samples) -> float:
         intercept=model.intercept,
     )
     value = certificate.visit(machine.coef, machine.intercept, machine.dual_sums, machine.visits)
-    return value if certificate.reason else value - certificate.lower_bound
+    reached = value if certificate.reason else value - certificate.lower_bound
+    return reached if math.isfinite(reached) else math.inf

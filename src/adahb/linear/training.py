@@ -19,6 +19,7 @@ from adahb.schedules import Output
 
 if TYPE_CHECKING:
     from adahb.linear.machine import Machine
+    from adahb.sets import ConvexSet
 
 Vector = NDArray[np.float64]
 Reason = Literal["tol", "validation", "max_iter", "interrupted"]
@@ -76,6 +77,17 @@ class Stopping:
     score: Score | None = None
     """Of the validation rows, higher is better; None without early stopping."""
     patience: int = 5
+
+
+def require_inside(constraint: ConvexSet | None, coef: Vector) -> None:
+    """Raise where rounding has led out of the set, which steps far beyond it do."""
+    if constraint is None or not hasattr(constraint, "contains"):
+        return
+    if not (np.isfinite(coef).all() and constraint.contains(coef)):
+        raise FloatingPointError(
+            f"the coefficients have left {constraint!r} by rounding, for the steps are so much "
+            "longer than it is wide; choose a smaller step size"
+        )
 
 
 @dataclass
@@ -145,12 +157,19 @@ class Training:
 
     def _certify(self, start: float) -> None:
         machine = self.machine
+        require_inside(machine.model.settings.constraint, self.model[0])
         value = self.certificate.visit(*self.model, machine.dual_sums, machine.visits)
         machine.reset_duals()
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f"the objective is {value} after epoch {self.epochs}: scale features and targets "
+                "to sizes near one"
+            )
         bound = self.certificate.lower_bound
         self.history.epoch.append(self.epochs)
         self.history.objective.append(value)
-        self.history.gap.append(max(value - bound, 0.0) if math.isfinite(bound) else math.nan)
+        gap = max(value - bound, 0.0) + self.certificate.doubt
+        self.history.gap.append(gap if math.isfinite(bound) else math.nan)
         self.history.time.append(time.perf_counter() - start)
 
     def _proved(self, tol: float) -> bool:

@@ -86,10 +86,14 @@ class LinearObjective:
         outside the conjugate's domain or that the support function is infinite.
         """
         s = self.loss.snap(vector("s", s, self.n), self.y)
+        if not np.isfinite(s).all():
+            raise ValueError("s must be finite, got NaN or infinite entries")
         conjugate = float(self.loss.conjugate(s, self.y).mean())
-        if conjugate == math.inf:
+        if not math.isfinite(conjugate):
             return -math.inf
-        return -conjugate - support(constraint, -self._mean(self.X, s))
+        slope = self._mean(self.X, s)
+        bound = -conjugate - support(constraint, -slope) if np.isfinite(slope).all() else -math.inf
+        return bound if math.isfinite(bound) else -math.inf
 
     def lipschitz(self, constraint: Supported | None = None) -> float:
         """Return (1/n) Σ L_i‖x_i‖, a bound on the norm of every subgradient over Q.

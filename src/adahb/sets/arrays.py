@@ -134,6 +134,17 @@ def power_of_two_below(x: float) -> float:
     return 2.0 ** (math.frexp(min(max(x, _SMALLEST), _LARGEST))[1] - 1)
 
 
+def at_least(low: Array, x: Array, xp: Namespace) -> Array:
+    """Return the larger of two arrays, entry by entry."""
+    return xp.where(x > low, x, low)
+
+
+def headroom(x: Array, xp: Namespace, axis: tuple[int, ...] | None = None) -> Array:
+    """Return a power of two to divide by, so that norms of the largest floats do not overflow."""
+    size = xp.max(xp.abs(x)) if axis is None else xp.max(xp.abs(x), axis=axis, keepdims=True)
+    return xp.where(size > 2.0**900, 2.0**64, xp.ones_like(size))
+
+
 def largest(x: Array, xp: Namespace) -> Array:
     """Return the largest absolute value of each row, keeping the last axis."""
     return xp.max(xp.abs(x), axis=-1, keepdims=True)

@@ -11,6 +11,7 @@ from adahb.sets.arrays import (
     Array,
     Namespace,
     as_numpy,
+    at_least,
     compilable,
     direction,
     largest,
@@ -23,8 +24,11 @@ from adahb.sets.arrays import (
     rounding,
     wide,
 )
-from adahb.sets.base import Cut, RowSet, optional_dim, relative_excess
+from adahb.sets.base import LIGHTEST, Cut, RowSet, optional_dim, relative_excess
 from adahb.sets.thresholds import project_l1, secular
+
+_SMALLEST = 1e-307
+"""The smallest radius of a ball with weights, in their units, or in a metric, in those of x."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +53,7 @@ class L2Ball(RowSet):
     def _project_rows(self, x: Array, h: Array | None, xp: Namespace) -> Array:
         slack = 1 + rounding(x, xp)
         x = wide(x, xp)
-        inside = norm(x, xp) <= self.radius * slack
+        inside = norm(x, xp) / slack <= self.radius
         pulled = x if h is None else shrink_in_metric(x, h, self.radius, xp)
         return xp.where(inside, x, direction(pulled, xp) * self.radius)
 
@@ -70,10 +74,11 @@ def shrink_in_metric(x: Array, h: Array, radius: float, xp: Namespace) -> Array:
     the rounding of x is raised to where the direction no longer depends on it.
     """
     scale = power_of_two(largest(x, xp), xp)
-    limit = xp.clip(radius / scale, 1e-100, 1e100)
     h = h / xp.max(h, axis=-1, keepdims=True)
     pull = h * (x / scale)
-    start = xp.clip(norm(pull, xp) / limit - 1.0, 0.0, None)
+    length = norm(pull, xp)
+    limit = at_least(1e-100 * length, xp.clip(radius / scale, _SMALLEST, 1e100), xp)
+    start = xp.clip(length / limit - 1.0, 0.0, None)
     t = secular(pull / limit, h, xp.ones_like(h), start, xp)
     return pull / (h + t)
 
@@ -120,7 +125,8 @@ class L1Ball(RowSet):
 class WeightedL1Ball(RowSet):
     """The ball {x: sum w_i |x_i| <= radius} with weights w > 0.
 
-    The weights have the shape of x; or, with ``dim``, one weight for each entry of a slice.
+    The weights have the shape of x; or, with ``dim``, one weight for each entry of a slice.  They
+    may be as far apart as 1 and 1e-100.
     Projection: sign(x) max(|x| - t w/h, 0).
 
     >>> WeightedL1Ball([1, 2], 2).project([3.0, 3.0])
@@ -138,7 +144,23 @@ class WeightedL1Ball(RowSet):
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "radius", number("radius", self.radius, at_least=0))
         object.__setattr__(self, "dim", optional_dim(self.dim))
-        _ = self._heaviest  # graphs cannot look for it
+        self._require_range(self._heaviest)  # for which graphs cannot look
+
+    def _require_range(self, heaviest: float) -> None:
+        """Refuse what loses its digits in units of the largest weight."""
+        if not self.weights.size:
+            return
+        least, most = float(self.weights.min()), float(self.weights.max())
+        if least < LIGHTEST * most:
+            raise ValueError(
+                f"weights must be at least {LIGHTEST:g} times the largest, got {least:g} to "
+                f"{most:g}"
+            )
+        if self.radius and not _SMALLEST <= self.radius / heaviest <= 1 / _SMALLEST:
+            raise ValueError(
+                f"radius must be 0 or between {_SMALLEST:g} and {1 / _SMALLEST:g} times the "
+                f"largest weight, got {self.radius:g} with {most:g}"
+            )
 
     @cached_property
     def _heaviest(self) -> float:
@@ -185,5 +207,6 @@ class WeightedL1Ball(RowSet):
 
 def vertex(g: Array, weights: Array, radius: float, xp: Namespace) -> Array:
     """Return -radius sign(g_j)/w_j at the entry j of the largest |g_j|/w_j, zero elsewhere."""
-    best = xp.argmax(xp.abs(g) / weights, axis=-1, keepdims=True)
+    size = power_of_two(largest(g, xp), xp)
+    best = xp.argmax(xp.abs(g) / size / weights, axis=-1, keepdims=True)
     return xp.where(one_hot(best, g, xp), -radius * xp.sign(g) / weights, 0.0)

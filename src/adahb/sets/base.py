@@ -30,6 +30,12 @@ from adahb.sets.arrays import (
     wide,
 )
 
+LIGHTEST = 1e-100
+"""The smallest entry of a metric, and one over the largest: products of three stay finite."""
+
+_ROOM = 2.0**64
+"""So much smaller, numbers can be multiplied by any radius and added up."""
+
 Cut: TypeAlias = Callable[[Any], Any]
 """Takes from an array that broadcasts to x what belongs to a shard of x."""
 
@@ -100,14 +106,21 @@ class ConvexSet(ABC):
             return copied(x)
         with np.errstate(all="ignore"):
             y = self._project(promote(x, xp), h, xp)
-            return xp.reshape(xp.astype(y, x.dtype, copy=False), x.shape)
+            y = xp.reshape(xp.astype(y, x.dtype, copy=False), x.shape)
+        self._require_held(y, xp)
+        return y
 
     def support(self, g: Array) -> Array:
-        """Return max over u in Q of <u, g>, as a scalar array; +inf where it is unbounded."""
+        """Return max over u in Q of <u, g>, as a scalar array; +inf where it is unbounded.
+
+        A value beyond the largest number of g's dtype is infinite too, with its sign.
+        """
         g, xp = self._checked("g", g)
         require_finite("g", g, xp)
         with np.errstate(all="ignore"):
-            value = self._support(wide(g, xp), xp) if size(g) else xp.zeros((), device=device(g))
+            value = xp.zeros((), device=device(g))
+            if size(g):
+                value = self._support_at_any_scale(wide(g, xp), xp)
             return xp.astype(xp.reshape(value, ()), g.dtype)[()]
 
     def lmo(self, g: Array) -> Array:
@@ -173,6 +186,32 @@ class ConvexSet(ABC):
     def _refuses_non_finite(self, x: Array, h: Array | None) -> bool:  # noqa: ARG002
         """Tell whether ``_project`` looks for NaN and infinity itself while it reads x."""
         return False
+
+    def _support_at_any_scale(self, g: Array, xp: Namespace) -> Array:
+        """Return the support, also where numbers on the way to it overflow."""
+        value = self._support(g, xp)
+        unit = power_of_two(xp.max(xp.abs(g)), xp)
+        for room in (1.0, _ROOM):
+            if bool(xp.all(xp.isfinite(value))):
+                break
+            value = self._support(g / unit / room, xp) * room * unit
+        return value
+
+    def _can_overflow(self, top: float) -> bool:  # noqa: ARG002
+        """Tell whether a nearest point may have entries beyond ``top``, a dtype's largest number.
+
+        Balls around zero have none: they bring every point nearer to zero.
+        """
+        return False
+
+    def _require_held(self, y: Array, xp: Namespace) -> None:
+        """Refuse a projection that its dtype cannot hold."""
+        top = float(xp.finfo(y.dtype).max)
+        if self._can_overflow(top) and not bool(xp.all(xp.isfinite(y))):
+            raise ValueError(
+                f"x must have a dtype that can hold its projection on {self!r}, got {y.dtype}, "
+                f"whose largest number is {top:g}"
+            )
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -297,11 +336,24 @@ def _checked_metric(metric: Any, x: Array, xp: Namespace) -> Array | None:
         )
     same = is_torch_array(h) == is_torch_array(x)
     h = wide(h, xp) if same else like(h, xp.zeros((), dtype=xp.float64, device=device(x)), xp)
-    if not bool(xp.all(xp.isfinite(h) & (h > 0))):
-        raise ValueError("metric must be finite and > 0, got zero, negative, NaN or infinite in it")
+    require_metric(h, xp)
     if size(h) == 1:
         return None
     return h if h.shape == x.shape else xp.broadcast_to(h, x.shape)
+
+
+def require_metric(h: Array, xp: Namespace) -> None:
+    """Refuse weights that are not positive, or so far apart that their ratios overflow."""
+    if not size(h):
+        return
+    low, high = xp.min(h), xp.max(h)  # which NaN passes through
+    found = f"got {low.item():g} to {high.item():g}"
+    if not bool((low > 0) & (high < np.inf)):
+        raise ValueError(f"metric must be finite and > 0, {found}")
+    if size(h) > 1 and not bool((low >= LIGHTEST) & (high <= 1 / LIGHTEST)):
+        raise ValueError(
+            f"metric must have entries between {LIGHTEST:g} and {1 / LIGHTEST:g}, {found}"
+        )
 
 
 def optional_dim(dim: Any) -> int | None:

@@ -3,6 +3,7 @@
 y_i = min(max(x_i, lower_i), upper_i)
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adahb._checks import number
-from adahb.sets.arrays import Array, Namespace, like, parameter
+from adahb.sets.arrays import Array, Namespace, like, parameter, power_of_two
 from adahb.sets.base import Axes, ConvexSet, fit_dim, optional_dim
 
 
@@ -33,10 +34,16 @@ class _Interval(ConvexSet):
 
     def _beside(self, x: Array, xp: Namespace) -> tuple[Any, Any]:
         """Return the bounds, as arrays like x where they are not numbers."""
-        arrays = self._arrays
-        lower = self._own("lower", x, xp) if "lower" in arrays else self._bounds[0]
-        upper = self._own("upper", x, xp) if "upper" in arrays else self._bounds[1]
+        arrays, top = self._arrays, float(xp.finfo(x.dtype).max)
+        lower, upper = (
+            self._own(name, x, xp) if name in arrays else _within(bound, top)
+            for name, bound in zip(("lower", "upper"), self._bounds, strict=True)
+        )
         return lower, upper
+
+    def _can_overflow(self, top: float) -> bool:
+        finite = (np.abs(bound)[np.isfinite(bound)] for bound in map(np.asarray, self._bounds))
+        return any(bool((size > top).any()) for size in finite)
 
     def _axes(self, ndim: int) -> Axes:  # noqa: ARG002
         return Axes()
@@ -48,7 +55,17 @@ class _Interval(ConvexSet):
     def _support(self, g: Array, xp: Namespace) -> Array:
         lower, upper = self._limits(g, xp)
         best = xp.where(g > 0, upper, lower)
-        return xp.sum(xp.where(g == 0, 0.0, g * best))
+        best = xp.where(g == 0, 0.0, best)
+        plain = xp.sum(g * best)
+        # Products beyond the largest float, of both signs, make NaN; in other units they do not.
+        finite = xp.where(xp.isinf(best), 0.0, best)
+        units = [power_of_two(xp.max(xp.abs(part)), xp) for part in (g, finite)]
+        in_units = xp.sum((g / units[0]) * (finite / units[1])) * units[0] * units[1]
+        bounded = xp.where(xp.isfinite(plain), plain, in_units)
+        return xp.where(xp.any(xp.isinf(best)), np.inf, bounded)
+
+    def _support_at_any_scale(self, g: Array, xp: Namespace) -> Array:
+        return self._support(g, xp)
 
     def _lmo(self, g: Array, xp: Namespace) -> Array | None:
         lower, upper = self._limits(g, xp)
@@ -64,6 +81,11 @@ class _Interval(ConvexSet):
         scale = max(float(size.max(initial=0.0)) for size in sizes)
         smallest = float(np.finfo(np.float64).tiny)
         return outside / xp.clip(like(scale, x, xp), smallest, None)
+
+
+def _within(bound: float, top: float) -> float:
+    """Return a bound as a dtype has it whose largest number is ``top``."""
+    return bound if abs(bound) <= top else math.copysign(math.inf, bound)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -54,7 +54,7 @@ def _plain_rows(
                 continue
         start = 0.0
         if base == 0.0 and signed:
-            start = (top - radius) / unit
+            start = top / unit - radius / unit
         level, gain = _level(x[k], heights, base, peak, 1 / unit, radius / unit, start, signed)
         _write(x[k], heights, base, peak, 1 / unit, level, gain * unit, signed, out[k])
     return True

@@ -225,13 +225,13 @@ def _write_weighted(
 ) -> None:  # fmt: skip
     """Write what is above the level into ``out``; ``u`` is spent."""
     for i in range(x.size):
-        u[i] = max(0.0, _rest_weighted(u[i], q[i], level)) * gain * unit
+        u[i] = max(0.0, _rest_weighted(u[i], q[i], level)) * gain
     if w.size == x.size:
         for i in range(x.size):
             u[i] /= w[i] * heaviest
     if signed:
         for i in range(x.size):
-            out[i] = u[i]
+            out[i] = u[i] * unit
     else:
-        for i in range(x.size):
-            out[i] = np.copysign(u[i], np.float64(x[i]))
+        for i in range(x.size):  # no longer than x, if the largest floats are rounded up
+            out[i] = np.copysign(min(u[i] * unit, abs(np.float64(x[i]))), np.float64(x[i]))

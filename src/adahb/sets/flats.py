@@ -16,6 +16,7 @@ from adahb.sets.arrays import (
     like,
     parameter,
     power_of_two,
+    power_of_two_below,
     wants_gradient,
     wide,
 )
@@ -47,6 +48,13 @@ class HalfSpace(ConvexSet):
             raise ValueError("normal must have an entry other than zero")
         object.__setattr__(self, "normal", normal)
         object.__setattr__(self, "offset", number("offset", self.offset))
+        with np.errstate(over="ignore"):
+            held = bool(np.isfinite(self._arrays["offset"]))
+        if not held:
+            raise ValueError(
+                f"offset must be a float when divided by the normal's largest entry, "
+                f"{np.abs(normal).max():g}, got {self.offset!r}"
+            )
 
     @property
     def bounded(self) -> bool:
@@ -56,6 +64,9 @@ class HalfSpace(ConvexSet):
     def _fit(self, shape: tuple[int, ...]) -> None:
         if shape != self.normal.shape:
             raise ValueError(f"x must have shape {self.normal.shape} like the normal, got {shape}")
+
+    def _can_overflow(self, top: float) -> bool:  # noqa: ARG002
+        return True
 
     def _axes(self, ndim: int) -> Axes:
         return Axes(all=every_axis(ndim))
@@ -141,6 +152,13 @@ class Affine(ConvexSet):
             )
         object.__setattr__(self, "matrix", matrix)
         object.__setattr__(self, "rhs", rhs)
+        with np.errstate(over="ignore"):
+            held = bool(np.isfinite(self._of_unit_length[1]).all())
+        if not held:
+            raise ValueError(
+                f"rhs must be floats when divided by the length of the matrix's rows, got "
+                f"{np.array2string(rhs, threshold=8)}"
+            )
         self._require_solution()
 
     @property
@@ -149,26 +167,34 @@ class Affine(ConvexSet):
         return bool(len(self._system[1]) == self.matrix.shape[1])
 
     @cached_property
-    def _system(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Linearly independent rows, each scaled to norm one, with their right-hand sides."""
+    def _of_unit_length(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The rows, each scaled to norm one, with their right-hand sides."""
         largest = np.abs(self.matrix).max(axis=1, initial=0.0)
         length = largest * np.linalg.norm(
             self.matrix / np.where(largest > 0, largest, 1.0)[:, None], axis=1
         )
         length = np.where(length > 0, length, 1.0)
-        rows = self.matrix / length[:, None]
+        return self.matrix / length[:, None], self.rhs / length
+
+    @cached_property
+    def _system(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Those of them that are linearly independent."""
+        rows, rhs = self._of_unit_length
         if not rows.size:
-            return rows[:0], self.rhs[:0]
+            return rows[:0], rhs[:0]
         _, r, order = qr(rows.T, mode="economic", pivoting=True)
         diagonal = np.abs(np.diag(r))
         rank = int(np.sum(diagonal > 1e-12 * max(rows.shape)))
         chosen = np.sort(order[:rank])
-        return rows[chosen], (self.rhs / length)[chosen]
+        return rows[chosen], rhs[chosen]
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The parts of the system."""
         return dict(zip(("rows", "rhs"), self._system, strict=True))
+
+    def _can_overflow(self, top: float) -> bool:  # noqa: ARG002
+        return True
 
     def _axes(self, ndim: int) -> Axes:
         return Axes(whole=every_axis(ndim))
@@ -177,12 +203,15 @@ class Affine(ConvexSet):
         return self._own("rows", x, xp), self._own("rhs", x, xp)
 
     def _require_solution(self) -> None:
-        rows, rhs = self._system
+        unit = power_of_two_below(float(np.abs(self._of_unit_length[1]).max(initial=0.0)))
+        (rows, rhs), (all_rows, wanted) = (
+            (rows, rhs / unit) for rows, rhs in (self._system, self._of_unit_length)
+        )
         solution = np.linalg.lstsq(rows, rhs, rcond=None)[0] if rhs.size else np.zeros(1)
         if rhs.size == 0:
             solution = np.zeros(self.matrix.shape[1])
-        left = np.abs(self.matrix @ solution - self.rhs)
-        scale = np.abs(self.matrix) @ np.abs(solution) + np.abs(self.rhs)
+        left = np.abs(all_rows @ solution - wanted)
+        scale = np.abs(all_rows) @ np.abs(solution) + np.abs(wanted)
         if np.any(left > 1e-9 * scale):
             worst = int(np.argmax(left - 1e-9 * scale))
             raise ValueError(
@@ -206,15 +235,18 @@ class Affine(ConvexSet):
         scale = power_of_two(xp.where(size > xp.max(xp.abs(rhs)), size, xp.max(xp.abs(rhs))), xp)
         inside = (self._excess(x, xp) <= 4 * _EPS) & (not wants_gradient(x))
         start, target, y, rhs = y, rhs, y / scale, rhs / scale
-        steps = [_solver(rows, None, xp)]
+        plain = _solver(rows, None, xp)
         if h is not None:
-            steps.insert(0, _solver(rows, xp.reshape(h / xp.min(h), (-1,)), xp))
-        for step in steps:
-            for _ in range(2):  # the second time removes what rounding left
-                y = y - step(rows @ y - rhs)
-        noise = xp.max(xp.abs(y)) <= 16 * size_of(y) * _EPS
+            in_metric = _solver(rows, xp.reshape(h / xp.min(h), (-1,)), xp)
+            y = _again(in_metric, y, rows, rhs)
+        cleaned = _again(plain, y, rows, rhs)
+        noise = xp.max(xp.abs(cleaned)) <= 16 * size_of(y) * _EPS
+        if h is not None:  # what is in the set is not to be moved across the metric
+            off = xp.max(xp.abs(rows @ y - rhs) / (xp.abs(rows) @ xp.abs(y) + xp.abs(rhs)))
+            cleaned, noise = xp.where(off <= 4 * _EPS, y, cleaned), noise & (off > 4 * _EPS)
+        y = cleaned
         unit = power_of_two(xp.max(xp.abs(target)), xp)
-        alone = steps[0](target / unit) * unit
+        alone = plain(target / unit) * unit
         return xp.where(inside, start, xp.where(noise, alone, y * scale))
 
     def _support(self, g: Array, xp: Namespace) -> Array:
@@ -247,6 +279,13 @@ class Affine(ConvexSet):
         flat, rhs = flat / scale, rhs / scale
         sizes = xp.abs(rows) @ xp.abs(flat) + xp.abs(rhs)
         return xp.max(xp.abs(rows @ flat - rhs) / _at_least_normal(sizes, scale, xp))
+
+
+def _again(step: Any, y: Array, rows: Array, rhs: Array) -> Array:
+    """Step onto the subspace; the second time removes what rounding left."""
+    for _ in range(2):
+        y = y - step(rows @ y - rhs)
+    return y
 
 
 def _at_least_normal(size: Array, scale: Array, xp: Namespace) -> Array:

@@ -11,9 +11,11 @@ from adahb._checks import number
 from adahb.sets.arrays import (
     Array,
     Namespace,
+    at_least,
     copied,
     device,
     direction,
+    headroom,
     norm,
     one_hot,
     power_of_two,
@@ -41,7 +43,9 @@ class GroupL1Ball(ConvexSet):
 
     Projection, when the metric is constant on each group: the l1 projection of the group norms.
     Otherwise group norms r_g are sought such that, for one multiplier t shared by all groups,
-    y = h x r_g/(h r_g + t), with r_g = 0 where ||h x||_2 <= t.
+    y = h x r_g/(h r_g + t), with r_g = 0 where ||h x||_2 <= t.  In graphs and of traced arrays,
+    where t comes from a fixed number of steps, digits are lost in metrics that span more than 30
+    powers of ten.
 
     >>> GroupL1Ball(1, dim=1).project([[3.0, 4.0], [0.0, 4.5]])
     array([[0.45, 0.6 ],
@@ -114,14 +118,15 @@ class GroupL1Ball(ConvexSet):
         slack = 1 + rounding(x, xp)
         x = wide(x, xp)
         rows = self._rows(x, 0.0, xp)
-        norms = norm(rows, xp)[..., 0]
-        inside = xp.sum(norms) <= self.radius * slack
+        unit = headroom(x, xp)
+        norms = norm(rows / unit, xp)[..., 0]
+        inside = xp.sum(norms) / slack <= self.radius / unit
         if not unseen(x) and bool(inside):
             return copied(x)
         weight = None if h is None else self._rows(h, np.nan, xp)
         each = None if weight is None or unseen(x) else _shared(weight, xp)
         if weight is None or each is not None:
-            kept = project_l1(norms[None, :], self.radius, _of_groups(xp), h=each)[0]
+            kept = project_l1(norms[None, :], self.radius, _of_groups(xp), h=each, unit=unit)[0]
             pulled = direction(rows, xp) * kept[:, None]
         else:
             weight = xp.where(xp.isnan(weight), 1.0, weight / xp.max(h))
@@ -133,7 +138,7 @@ class GroupL1Ball(ConvexSet):
 
     def _lmo(self, g: Array, xp: Namespace) -> Array:
         rows = self._rows(g, 0.0, xp)
-        norms = norm(rows, xp)[..., 0]
+        norms = norm(rows / headroom(g, xp), xp)[..., 0]
         best = one_hot(xp.argmax(norms), norms, xp)[:, None]
         point = xp.where(best, -self.radius * direction(rows, xp), 0.0)
         return self._unrows(point, g.shape, xp)
@@ -186,8 +191,9 @@ def _in_metric(rows: Array, h: Array, radius: float, xp: Namespace) -> Array:
     radius below the rounding of x no group may be left; then the last one fills it alone.
     """
     scale = power_of_two(xp.max(xp.abs(rows)), xp)
-    limit = xp.clip(radius / scale, 1e-100, 1e100)
     pull = h * (rows / scale)
+    least = 1e-100 * xp.max(norm(pull, xp))
+    limit = at_least(least, xp.clip(radius / scale, None, 1e100), xp)
     search = _multiplier_unseen if unseen(rows) else _multiplier
     t = search(pull, h, limit, xp)
     norms, _ = _norms(pull, h, t, xp)
@@ -196,7 +202,7 @@ def _in_metric(rows: Array, h: Array, radius: float, xp: Namespace) -> Array:
     sizes = norm(pull, xp)
     alone = xp.where(sizes == xp.max(sizes), direction(pull, xp), 0.0)
     y = xp.where(total > 0, y / xp.where(total > 0, total, 1.0), alone)
-    return y * (radius / xp.sum(norm(y, xp)))
+    return y / xp.sum(norm(y, xp)) * radius
 
 
 def _multiplier(pull: Array, h: Array, limit: Array, xp: Namespace) -> Array:

@@ -37,6 +37,9 @@ class Simplex(RowSet):
         if 0 in (shape if self.dim is None else (shape[self.dim],)):
             raise ValueError(f"x must have at least one entry per simplex, got shape {shape}")
 
+    def _can_overflow(self, top: float) -> bool:
+        return self.total > top
+
     def _refuses_non_finite(self, x: Array, h: Array | None) -> bool:
         return on_cpu_without_grad(x, h)
 

@@ -8,6 +8,7 @@ from adahb.sets.arrays import (
     Namespace,
     copied,
     device,
+    headroom,
     largest,
     power_of_two,
     rounding,
@@ -47,14 +48,17 @@ class NuclearBall(ConvexSet):
             raise ValueError("metric must be constant for NuclearBall: no closed form otherwise")
         slack = 1 + rounding(x, xp)
         x = wide(x, xp)
-        inside = xp.sum(_singular_values(x, xp), axis=-1) <= self.radius * slack
+        unit = headroom(x, xp, axis=(-2, -1))
+        inside = (
+            xp.sum(_singular_values(x / unit, xp), axis=-1) / slack <= self.radius / unit[..., 0, 0]
+        )
         if not unseen(x) and bool(xp.all(inside)):
             return copied(x)
         inside = inside[..., None, None]
         outer = xp.where(inside, _distinct(x, xp), x)
         scale = _scale(outer, xp)
         u, s, vt = xp.linalg.svd(outer / scale, full_matrices=False)
-        kept = project_l1(s * scale[..., 0], self.radius, xp)
+        kept = project_l1(s * (scale / unit)[..., 0], self.radius, xp, unit=unit[..., 0])
         return xp.where(inside, x, (u * kept[..., None, :]) @ vt)
 
     def _support(self, g: Array, xp: Namespace) -> Array:

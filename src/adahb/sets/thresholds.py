@@ -30,6 +30,9 @@ _STEPS_AFTER_SORTING = 3
 
 _MOST_STEPS = 500
 
+_TOP = 2.0**1022
+"""The largest unit that anything is measured in."""
+
 _HALVINGS, _STEPS_AFTER_HALVING = 11, 6
 """Enough for 200 binary digits between the ends of the bracket: it shrinks to 7 %, and from there
 the error squares, for it is at most 3/2 times its square after each step."""
@@ -43,8 +46,9 @@ def waterfill(
     xp: Namespace,
     *,
     signed: bool = False,
+    weights: Array | None = None,
 ) -> Array:
-    """Return max(a - t c, 0) with the level t at which each row sums to ``radius``.
+    """Return max(a - t c, 0)/w with the level t at which max(a - t c, 0) sums to ``radius``.
 
     With a = w|x| and c = w^2/h this is the projection on the l1 ball, with a = x and c = 1/h the
     one on the simplex (``signed``: t may be negative; otherwise a >= 0 and sum a >= radius).
@@ -71,6 +75,8 @@ def waterfill(
     filled = xp.where(active, xp.clip(u - level * q, 0.0, None), 0.0)
     total = xp.sum(filled, axis=-1, keepdims=True)
     share = xp.where(total > 0, filled / xp.where(total > 0, total, 1.0), xp.where(last, 1.0, 0.0))
+    if weights is not None:  # before small shares of a small radius are lost
+        share = xp.where(share > 0, share / weights, 0.0)
     return share * target * unit
 
 
@@ -115,24 +121,35 @@ def _sorted_level(u: Array, q: Array, target: float, floor: Array, xp: Namespace
 
 
 def project_l1(
-    x: Array, radius: float, xp: Namespace, *, weights: Array | None = None, h: Array | None = None
+    x: Array,
+    radius: float,
+    xp: Namespace,
+    *,
+    weights: Array | None = None,
+    h: Array | None = None,
+    unit: Array | None = None,
 ) -> Array:
     """Project rows on {y: sum w_i |y_i| <= radius} in the metric h: shrink |x| by t w/h.
 
-    The largest of the weights should be near one.
+    The largest of the weights should be near one.  Where x comes divided by ``unit``, a power of
+    two of the shape of ``size``, what is inside comes back so, and what is not does not.
     """
     slack = 1 + rounding(x, xp)
     x = wide(x, xp)
     size = power_of_two(largest(x, xp), xp)
-    a, cost = xp.abs(x) / size, None
+    a = xp.abs(x) / size
+    if unit is not None:
+        kept = xp.clip(size, None, _TOP / unit)
+        a, size = a * (size / kept), kept * unit
+    cost = None
     if weights is not None:
         a, cost = a * weights, weights**2
     if h is not None:
         cost = (1.0 if cost is None else cost) / h
     inside = xp.sum(a, axis=-1, keepdims=True) <= radius / size * slack
-    y = waterfill(a, size, cost, radius, xp)
+    y = waterfill(a, size, cost, radius, xp, weights=weights)
     if weights is not None:
-        y = xp.where(y > 0, y / weights, 0.0)
+        y = xp.where(xp.isinf(y), xp.abs(x), y)  # rounded up from the largest float
     return xp.where(inside, x, xp.where(x < 0, -y, y))
 
 
@@ -158,7 +175,10 @@ def secular(b: Array, p: Array, q: Array, start: Array, xp: Namespace) -> Array:
 
     One over the norm of b/(p + q t) is concave and increasing in t, hence Newton's method on it
     rises to the root from any point to its left. Rows already at or below 1 stay at their start.
+    No entry alone may be above 1 at the root: from where that is so, no square overflows.
     """
+    alone = xp.max((xp.abs(b) - p) / q, axis=-1, keepdims=True)
+    start = xp.where(alone > start, alone, start)
     if unseen(b):
         t = _near_root(b, p, q, start, xp)
         (t,) = repeated(lambda s: (_rise(b, p, q, s[0], xp),), _STEPS_AFTER_HALVING, (t,))

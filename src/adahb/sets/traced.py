@@ -13,6 +13,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from adahb.sets.arrays import promote, real_array, require_finite
+from adahb.sets.base import require_metric
 
 if TYPE_CHECKING:
     from adahb.sets.base import ConvexSet
@@ -29,7 +30,10 @@ def project(constraint: "ConvexSet", x: Any, metric: Any = None) -> Any:
     with jax.enable_x64(True):
         h = None if metric is None else _weights(metric, x.shape)
         y = constraint._project(promote(x, jnp), h, jnp)
-        return jnp.reshape(y, x.shape).astype(x.dtype)
+        y = jnp.reshape(y, x.shape).astype(x.dtype)
+    if not isinstance(y, jax.core.Tracer):
+        constraint._require_held(y, jnp)
+    return y
 
 
 def _weights(metric: Any, shape: tuple[int, ...]) -> Any:
@@ -41,6 +45,6 @@ def _weights(metric: Any, shape: tuple[int, ...]) -> Any:
         fits = False
     if not fits:
         raise ValueError(f"metric must broadcast to the shape {shape} of x, got {h.shape}")
-    if not isinstance(h, jax.core.Tracer) and not bool(jnp.all(jnp.isfinite(h) & (h > 0))):
-        raise ValueError("metric must be finite and > 0, got zero, negative, NaN or infinite in it")
+    if not isinstance(h, jax.core.Tracer):
+        require_metric(h, jnp)
     return None if h.size == 1 else jnp.broadcast_to(h, shape)

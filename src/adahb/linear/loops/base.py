@@ -144,10 +144,15 @@ class Loop(ABC):
         """The mean of w_1, ..., w_t, a copy, with the intercept last; at the start w_1."""
 
 
+STEEPEST = 1e45
+"""The largest derivative of a loss that is stepped with: its square is still a float."""
+
+
 def not_finite(step: int) -> FloatingPointError:
     """Return the error for a run that has diverged."""
     return FloatingPointError(
-        f"the derivative of a loss is not finite at step {step}; a smaller step size may help"
+        f"the derivative of a loss is not finite at step {step}, or beyond {STEEPEST:g}; a smaller "
+        "step size may help, or features and targets of sizes near one"
     )
 
 

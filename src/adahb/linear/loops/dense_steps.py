@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adahb.linear.loops.base import STEEPEST
 from adahb.linear.loops.compiled import allocating, derivative, exact, look_ahead, reordering
 from adahb.linear.loops.projections import project
 
@@ -55,7 +56,7 @@ def slopes(
         if intercept:
             at += point[d]
         s = derivative(code, parameter, at, y[row])
-        if not np.isfinite(s):
+        if not abs(s) <= STEEPEST:
             return -1
         sums[row] += s
         visits[row] += 1

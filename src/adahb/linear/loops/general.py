@@ -8,6 +8,7 @@ import numpy as np
 
 from adahb.certificates import DualAverages
 from adahb.linear.loops.base import (
+    STEEPEST,
     Loop,
     Model,
     Order,
@@ -53,7 +54,7 @@ class General(Loop):
         X = objective.X[rows]
         coef, offset = (y[:-1], y[-1]) if self.model.intercept else (y, 0.0)
         s = self.model.loss.derivative(np.asarray(X @ coef) + offset, targets)
-        if not np.isfinite(s).all():
+        if not (np.abs(s) <= STEEPEST).all():
             raise not_finite(self.steps + 1)
         duals.add(rows, s)
         if samples.weights is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from adahb.linear.loops.base import STEEPEST
 from adahb.linear.loops.calendar import EPS, NOWHERE, enter, lower, rebuild, retire
 from adahb.linear.loops.compiled import ask, derivative, exact, inlined, look_ahead, reordering
 
@@ -282,7 +283,7 @@ def train(
             row = rows[k]
             at = predict(rec, indices, data, indptr[row], indptr[row + 1], state)
             s = derivative(code, parameter, at + state.w0, y[row])
-            if not np.isfinite(s):
+            if not abs(s) <= STEEPEST:
                 return i
             sums[row] += s
             visits[row] += 1

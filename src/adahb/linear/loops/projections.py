@@ -78,7 +78,7 @@ def onto_l1(x: Array, inverses: Array, in_metric: bool, radius: float, level: fl
         x[:] = 0.0
         return 0.0
     before, rate_before = 0.0, -1.0
-    while True:
+    for _ in range(2 * x.size + 64):  # as many as there are sets of entries above, and no cycle
         mass, rate = above_in_metric(x, inverses, level) if in_metric else above(x, level)
         if rate == 0.0 and before > 0.0:
             level = before
@@ -106,7 +106,7 @@ def onto_simplex(x: Array, inverses: Array, in_metric: bool, total: float) -> fl
     Newton's method from below; where rounding lets λ fall it is found.
     """
     level, first, rate_before = 0.0, True, -1.0
-    while True:
+    for _ in range(2 * x.size + 64):
         mass, rate, least = 0.0, 0.0, 0.0
         for j in range(x.size):
             inverse = inverses[j] if in_metric else 1.0
