@@ -126,6 +126,10 @@ class Loop(ABC):
         return None
 
     @abstractmethod
+    def work(self, samples: Samples) -> float:
+        """Return about how many numbers a step moves; a few of them take a nanosecond each."""
+
+    @abstractmethod
     def run(self, samples: Samples, order: Order, duals: DualAverages) -> None:
         """Take the steps on the rows in ``order``, noting each derivative in ``duals``."""
 
@@ -142,6 +146,14 @@ class Loop(ABC):
     @abstractmethod
     def average(self) -> Vector:
         """The mean of w_1, ..., w_t, a copy, with the intercept last; at the start w_1."""
+
+
+def per_row(samples: Samples) -> float:
+    """Return the mean number of a row's values, 1 at least."""
+    X: Any = samples.objective.X
+    values: int = X.nnz if hasattr(X, "nnz") else X.size
+    rows: int = X.shape[0]
+    return max(values / rows, 1.0)
 
 
 def not_finite(step: int) -> FloatingPointError:
