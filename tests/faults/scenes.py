@@ -191,7 +191,7 @@ def forks(seed: int, rounds: int) -> Counts:
         if each == 1:
             busy.start()
         chosen = names if each == 0 else random.Random(seed + each).sample(names, 3)
-        for kind in ("fork", "spawn") if each == 0 else ("fork",):
+        for kind in ("spawn", "fork") if each == 1 else ("fork",):
             asked = chosen if kind == "fork" else chosen[:1]
             for name, result in _in_children(kind, asked, seed).items():
                 assert result == alone[name], f"{name}, seed {seed}, {kind}: {result!r}"
@@ -257,11 +257,11 @@ def loaders(seed: int, rounds: int) -> Counts:
 
     done: Counts = {}
     alone = train()
-    for _ in range(rounds):
-        for kind in ("fork", "spawn"):
-            made = train(num_workers=2, multiprocessing_context=kind, timeout=PATIENCE)
-            assert made == alone, f"seed {seed}: another model with workers made by {kind}"
-            done[f"workers made by {kind}"] = done.get(f"workers made by {kind}", 0) + 1
+    for each in range(rounds):
+        kind = ("fork", "spawn")[each % 2]
+        made = train(num_workers=2, multiprocessing_context=kind, timeout=PATIENCE)
+        assert made == alone, f"seed {seed}: another model with workers made by {kind}"
+        done[f"workers made by {kind}"] = done.get(f"workers made by {kind}", 0) + 1
     return done
 
 
@@ -271,19 +271,19 @@ def loky(seed: int, rounds: int) -> Counts:
 
     alone = [one_against_the_rest(seed + i, None) for i in range(3)]
     done: Counts = {}
-    for backend in ("loky", "threading"):
-        for _ in range(rounds):
-            with parallel_config(backend=backend):
-                tasks = (delayed(one_against_the_rest)(seed + i) for i in range(3))
-                made = Parallel(n_jobs=2)(tasks)
-            assert made == alone, f"seed {seed}: other models under {backend}"
-            done[f"under {backend}"] = done.get(f"under {backend}", 0) + 3
+    for each in range(rounds):
+        backend = ("loky", "threading")[each % 2]
+        with parallel_config(backend=backend):
+            tasks = (delayed(one_against_the_rest)(seed + i) for i in range(3))
+            made = Parallel(n_jobs=2)(tasks)
+        assert made == alone, f"seed {seed}: other models under {backend}"
+        done[f"under {backend}"] = done.get(f"under {backend}", 0) + 3
     return done
 
 
 def compiling(seed: int, rounds: int) -> dict[str, str]:
     """Digests of what the compiled kernels make, for processes that share a cache, in any order."""
-    names = list(COMPILED)
+    names = list(COMPILED[:2])
     random.Random(os.getpid()).shuffle(names)
     return {name: WORK[name](seed) for name in names}
 
