@@ -117,7 +117,7 @@ def training_loop(steps: int) -> Json:
     model = torch.nn.Linear(8, 4)
     optimizer = AdaHB(model.parameters(), lr=0.1, constraint=L2Ball(3.0))
     x, y = torch.randn(16, 8), torch.randn(16, 4)
-    every = max(150, steps // 100)
+    every = max(300, steps // 100)
     at = np.arange(every, steps + 1, every)
     traced, resident = np.zeros((2, at.size), dtype=np.int64)  # what is noted takes no memory later
     tracemalloc.start()

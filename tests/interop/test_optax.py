@@ -416,3 +416,11 @@ def test_errors():
         L1Ball(1.0).project(W, jnp.ones(3))
     with pytest.raises(ValueError, match="x must be finite"):
         L1Ball(1.0).project(W / 0)
+
+
+def test_the_clock_counts_beyond_what_float32_can():
+    """2^24 + 1 is the first whole number that float32 has not."""
+    method, w = ours.adahb(0.1), jnp.ones(2)
+    state = method.init(w)._replace(clock=jnp.asarray(2**24, dtype=jnp.int32))
+    _, state = method.update(w, state, w)
+    assert int(state.clock) == 2**24 + 1

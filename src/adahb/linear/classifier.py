@@ -141,6 +141,7 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
     a fit with two classes leaves the model fitted as far as it came; with more classes it leaves it
     unfitted; before the first step it leaves it as it was.  One of `partial_fit` leaves the model
     as it was before the call, which can be repeated, or comes after it.
+    An error in training, which is that of a model that diverges, leaves it unfitted.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
