@@ -10,8 +10,8 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,24 +33,19 @@ class Tally:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
 
-@contextmanager
-def ctrl_c(tally: Tally, after: float, times: int = 1) -> Iterator[None]:
-    """Let SIGINT come ``after`` so many seconds, and again; what is inside must end by it."""
+def ctrl_c(tally: Tally, after: float, work: Callable[[], Any]) -> None:
+    """Let SIGINT come ``after`` so many seconds of work, which must end by it."""
     sent: list[float] = []
-    over = threading.Event()
 
     def send() -> None:
-        for _ in range(times):
-            if over.wait(after):
-                return
-            sent.append(time.monotonic())
-            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(after)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
 
-    sender = threading.Thread(target=send, daemon=True)
     try:
-        sender.start()
-        yield
-        while not sent:  # it came too late: all the same it must arrive
+        threading.Thread(target=send, daemon=True).start()
+        work()
+        while not sent:  # the work was over before: all the same it must arrive
             time.sleep(0.001)
         time.sleep(SLOW)
         raise AssertionError(f"SIGINT did not interrupt within {SLOW} s")
@@ -58,8 +53,6 @@ def ctrl_c(tally: Tally, after: float, times: int = 1) -> Iterator[None]:
         waited = time.monotonic() - sent[0]
         assert waited < SLOW, f"an interruption took {waited:.1f} s"
         tally.slowest = max(tally.slowest, waited)
-    finally:
-        over.set()
 
 
 # ---------------------------------------------------------------- fits
@@ -100,8 +93,7 @@ def fits(seed: int, rounds: int) -> Json:
         waits = [random.Random(f"{seed} {i}").uniform(0.0, 0.15) for i in range(rounds)]
         for wait in waits:
             model = HeavyBallClassifier(**options)
-            with ctrl_c(tally, wait):
-                model.fit(X, y)
+            ctrl_c(tally, wait, partial(model.fit, X, y))
             if not hasattr(model, "coef_"):
                 tally.count("not fitted, as before")
                 continue
@@ -147,8 +139,7 @@ def many_models(seed: int, rounds: int) -> Json:
     alone = HeavyBallClassifier(**options, max_iter=2).fit(X, y).coef_
     for i in range(rounds):
         model = HeavyBallClassifier(**options, max_iter=10**9)
-        with ctrl_c(tally, random.Random(f"{seed} {i}").uniform(0.01, 0.3)):
-            model.fit(X, y)
+        ctrl_c(tally, random.Random(f"{seed} {i}").uniform(0.01, 0.3), partial(model.fit, X, y))
         assert not hasattr(model, "coef_")
         used = time.process_time()
         time.sleep(1.0)
@@ -185,8 +176,7 @@ def streams(seed: int, rounds: int) -> Json:
         for i in range(rounds):
             model = HeavyBallClassifier(**options)
             after = random.Random(f"{seed} {i}").uniform(0.0, 0.8 * length)
-            with ctrl_c(tally, after):
-                go_on(model, 0)
+            ctrl_c(tally, after, partial(go_on, model, 0))
             steps = getattr(model, "t_", 0)
             assert steps % batch == 0, f"seed {seed}, {i}: {steps} steps are half a call"
             tally.count("calls whole")
@@ -230,8 +220,8 @@ def optimizers(seed: int, rounds: int) -> Json:
         go_on(alone, optimizer, steps)
         for i in range(rounds):
             ws, optimizer = begin()
-            with ctrl_c(tally, random.Random(f"{seed} {i}").uniform(0.0, 0.08)):
-                go_on(ws, optimizer, 10**9)
+            after = random.Random(f"{seed} {i}").uniform(0.0, 0.08)
+            ctrl_c(tally, after, partial(go_on, ws, optimizer, 10**9))
             reached = clock(ws, optimizer)
             own, other = begin()
             go_on(own, other, reached)
@@ -269,8 +259,7 @@ def averages(seed: int, rounds: int) -> Json:
                 pass
 
     for i in range(rounds):
-        with ctrl_c(tally, random.Random(f"{seed} {i}").uniform(0.0, 0.02)):
-            look()
+        ctrl_c(tally, random.Random(f"{seed} {i}").uniform(0.0, 0.02), look)
         assert all(map(torch.equal, ws, before)), f"seed {seed}, {i}: the average stayed"
         tally.count("parameters as before")
     return {"outcomes": tally.outcomes, "slowest": tally.slowest}

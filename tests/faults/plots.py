@@ -39,10 +39,10 @@ def drift(data: Json) -> Figure:
         title="float32 beside float64",
         xlabel="step",
         ylabel="largest difference of a coordinate",
-        xlim=(1, None),
+        xlim=(1, max(curve["step"][-1] for curve in data["curves"])),
     )
     _finish(axes)
-    axes.legend(frameon=False, fontsize="small", loc="upper left")
+    axes.legend(frameon=False, fontsize="small", loc="lower right")
     return figure
 
 

@@ -111,7 +111,7 @@ class Kernel:
 def marks(last: int) -> list[int]:
     """Steps at which to look: eight in each power of ten."""
     powers = 8 * math.log10(last)
-    return sorted({round(10 ** (k / 8)) for k in range(round(powers) + 1)} | {last})
+    return sorted({round(10 ** (k / 8)) for k in range(int(powers) + 1)} | {last})
 
 
 def distances(method: str, last: int) -> list[float]:
