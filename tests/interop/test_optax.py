@@ -462,3 +462,11 @@ def by_unit_gradients(delta, signs):
         by, state = transformation.update(signs, state, w)
         w = optax.apply_updates(w, by)
     return w
+
+
+def test_the_clock_counts_beyond_what_float32_can():
+    """2^24 + 1 is the first whole number that float32 has not."""
+    method, w = ours.adahb(0.1), jnp.ones(2)
+    state = method.init(w)._replace(clock=jnp.asarray(2**24, dtype=jnp.int32))
+    _, state = method.update(w, state, w)
+    assert int(state.clock) == 2**24 + 1

@@ -414,3 +414,14 @@ def interrupt_after(monkeypatch, epochs):
         run(machine, order)
 
     monkeypatch.setattr(Machine, "run", interrupted)
+
+
+def test_an_error_before_training_changes_nothing():
+    X, y = classes(n=40)
+    model = classifier(max_iter=2).fit(X, y)
+    told = model.predict(X)
+    with pytest.raises(ValueError, match="sample_weight"):
+        model.fit(X[:, :2], np.arange(40) % 3, sample_weight=-np.ones(40))
+    assert model.n_features_in_ == X.shape[1]
+    assert model.classes_.size == 2
+    assert np.array_equal(model.predict(X), told)

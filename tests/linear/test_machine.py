@@ -1,5 +1,6 @@
 """The machine against the reference: every option, on the general loop."""
 
+import copy
 import pickle
 from itertools import product
 
@@ -192,3 +193,29 @@ def test_it_shows_its_loop():
         Machine(*data(), "hinge", 1.0)
     with pytest.raises(ValueError, match="X must have 6 features"):
         machine.rebind(np.ones((3, 5)), np.ones(3))
+
+
+def test_an_interruption_need_not_wait_for_long(monkeypatch):
+    """Steps are taken in stretches that move so many numbers at most, or one by one."""
+    X = sparse.random_array((400, 1_000_000), density=1e-6, format="csr", rng=0)
+    machine = Machine(X, np.ones(400), "hinge", HB(alpha=1.0), constraint=L2Ball(1.0))
+    assert machine.loop == "dense"
+    taken = []
+    monkeypatch.setattr(machine._loop, "run", lambda _, rows, __: taken.append(rows.size))
+    machine.run(np.arange(400))
+    assert sum(taken) == 400
+    assert 1 < max(taken) <= 2**25 / 1_000_000
+    one = Machine(*data(), "hinge", HB(alpha=1.0), loop="general", batch_size=4)
+    assert one.stretch == 4
+
+
+def test_a_detached_copy_goes_its_own_way():
+    X, y = data()
+    machine = Machine(X, y, "hinge", HB(alpha=1.0))
+    machine.run(np.arange(20))
+    before, other = machine.coef, copy.copy(machine)
+    other.detach()
+    other.run(np.arange(20))
+    assert machine.steps == 20
+    assert np.array_equal(machine.coef, before)
+    assert not np.array_equal(other.coef, before)

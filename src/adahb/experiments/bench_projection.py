@@ -28,6 +28,7 @@ import numba
 import numpy as np
 
 from adahb._checks import integer
+from adahb._numba import njit
 from adahb.sets import ConvexSet, L1Ball, Simplex
 
 Vector: TypeAlias = Any
@@ -142,11 +143,11 @@ def _shrink_loop(x: Vector, size: Vector, level: float) -> Vector:
     return out
 
 
-_shrink = numba.njit(cache=True)(_shrink_loop)
+_shrink = njit()(_shrink_loop)
 _LOOPS: dict[str, Callable[[Vector, float], Vector]] = {
-    "compiled sort": numba.njit(cache=True)(_sort_loop),
-    "michelot": numba.njit(cache=True)(_michelot_loop),
-    "condat": numba.njit(cache=True)(_condat_loop),
+    "compiled sort": njit()(_sort_loop),
+    "michelot": njit()(_michelot_loop),
+    "condat": njit()(_condat_loop),
 }
 
 

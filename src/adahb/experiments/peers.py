@@ -54,7 +54,7 @@ def highs(objective: LinearObjective, radius: float, *, dual: bool, limit: float
 
 @cache
 def _dense_loop() -> Any:
-    import numba
+    from adahb._numba import njit
 
     def step_all(X: Any, y: Any, order: Any, eta: Any, c: Any, radius: float, d: int) -> Any:
         """The heavy ball in averaging form, every vector operation over all coordinates."""
@@ -91,7 +91,7 @@ def _dense_loop() -> Any:
                 w[j] = (1.0 - c[t]) * w[j] + c[t] * z[j]
         return w
 
-    return numba.njit(cache=True)(step_all)
+    return njit()(step_all)
 
 
 def dense_loop(

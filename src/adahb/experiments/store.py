@@ -5,6 +5,7 @@ import json
 import math
 import platform
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from importlib import metadata
@@ -112,7 +113,9 @@ class Store:
         leases: dict[Path, Lease] = {}
 
         def free() -> Iterator[Job]:
-            for path, job in list(missing.items()):
+            waiting = deque(missing.items())
+            while waiting:  # nothing is kept of those that are done
+                path, job = waiting.popleft()
                 if time.monotonic() >= deadline:
                     return
                 with held_back():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
@@ -22,6 +25,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from adahb import schedules, sets
+from adahb._whole import Whole
 from adahb.linear import ranges, stepsize
 from adahb.linear.certificate import Certificate
 from adahb.linear.loops import Model
@@ -29,12 +33,12 @@ from adahb.linear.loops import Samples as Weighted
 from adahb.linear.machine import Machine
 from adahb.linear.order import Visits
 from adahb.linear.training import (
-    PIECE,
     History,
     Samples,
     Score,
     Stopping,
     Training,
+    pieces,
     require_inside,
 )
 from adahb.problems import Loss
@@ -215,6 +219,16 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             )
         return p
 
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        """Leave the estimator as it was if an error or an interruption comes before training."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
     # Training ------------------------------------------------------------------------------------
 
     def _start_over(self) -> None:
@@ -313,7 +327,9 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
                 weights=samples.weights,
                 intercept=model.intercept,
             )
-            training = Training(machine, samples, certificate, self.output, self._epochs, names[k])
+            training = Training(
+                machine, samples, certificate, self.output, self._epochs, names[k], stop
+            )
             begun[k] = training
             score = None if scores is None else scores[k]
             stopping = Stopping(int(self.max_iter), tol, score, int(self.n_iter_no_change))
@@ -321,10 +337,12 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             return training
 
         begun: dict[int, Training] = {}
+        stop = threading.Event()
         try:
             jobs = Parallel(n_jobs=getattr(self, "n_jobs", None), require="sharedmem")
             trainings = jobs(delayed(one)(k) for k in range(len(problems)))
         except BaseException as error:
+            stop.set()
             if isinstance(error, KeyboardInterrupt) and len(problems) == 1 and begun:
                 self._keep([begun[0].machine], [begun[0].model])
                 self._report([begun[0]])
@@ -336,19 +354,37 @@ class HeavyBallLinear(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         self._warn(trainings, tol)
 
     def _pass(self, problems: Sequence[Samples]) -> None:
-        """Visit the rows once with each model, and set the fitted attributes."""
-        going_on = self._going_on(problems)
-        machines = [self._begin(samples, k, *going_on[k]) for k, samples in enumerate(problems)]
-        models = []
-        for machine, samples in zip(machines, problems, strict=True):
-            for rows in samples.visits.pieces(self._epochs, machine.model.batch_size, PIECE):
-                machine.run(rows)
-            last = self.output == "last"
-            models.append(
-                (machine.coef, machine.intercept)
-                if last
-                else (machine.average_coef, machine.average_intercept)
-            )
+        """Visit the rows once with each model, and set the fitted attributes: all of it or nothing.
+
+        An interruption waits for the end if that is near; a longer pass moves copies of the models
+        until it is done.  An error, which is that of models that have diverged, leaves none.
+        """
+        machines = [
+            self._begin(problems[k], k, copy(machine), start)
+            for k, (machine, start) in enumerate(self._going_on(problems))
+        ]
+        passes = list(zip(machines, problems, strict=True))
+        brief = sum(len(samples.visits) / machine.stretch for machine, samples in passes) <= 1
+        if not brief:
+            for machine in machines:
+                machine.detach()
+        try:
+            with Whole() if brief else nullcontext():
+                for machine, samples in passes:
+                    for rows in pieces(machine, samples, self._epochs):
+                        machine.run(rows)
+                with Whole():
+                    self._keep_pass(machines)
+        except Exception:
+            self._unfit()
+            raise
+
+    def _keep_pass(self, machines: list[Machine]) -> None:
+        """Set the fitted attributes after a pass."""
+        if self.output == "last":
+            models = [(machine.coef, machine.intercept) for machine in machines]
+        else:
+            models = [(machine.average_coef, machine.average_intercept) for machine in machines]
         for coef, _ in models:
             require_inside(machines[0].model.settings.constraint, coef)
         self._keep(machines, models)

@@ -138,8 +138,11 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
     A whole-numbered ``sample_weight`` k is worth k copies of the row, visit by visit (up to ten
     visits a row on average; beyond that, and for other numbers, it multiplies the gradient).
 
-    An interruption (Ctrl-C) of a fit with two classes leaves the model fitted as far as it came;
-    with more classes it leaves it unfitted.
+    An interruption (Ctrl-C) takes effect within a fraction of a second, between two steps.  One of
+    a fit with two classes leaves the model fitted as far as it came; with more classes it leaves it
+    unfitted; before the first step it leaves it as it was.  One of `partial_fit` leaves the model
+    as it was before the call, which can be repeated, or comes after it.
+    An error in training, which is that of a model that diverges, leaves it unfitted.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -215,7 +218,8 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> HeavyBallClassifier:
         """Fit the model; return the estimator."""
-        problems, scores = self._problems(X, y, sample_weight)
+        with self._prepared():
+            problems, scores = self._problems(X, y, sample_weight)
         self._train(problems, scores=scores, names=self._names())
         return self
 
@@ -262,6 +266,15 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
         an epoch, or come as they stand with ``shuffle=False``.  The first call needs all the
         ``classes``, and its rows choose the step size.  Nothing is certified.
         """
+        with self._prepared():
+            problems = self._next(X, y, classes, sample_weight)
+        self._pass(problems)
+        return self
+
+    def _next(
+        self, X: Any, y: ArrayLike, classes: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> list[Samples]:
+        """Return what each model visits in `partial_fit`, classes being set in the first call."""
         first = not hasattr(self, "_machines") or not self._machines
         X, labels = self._rows(X, y, reset=first, numeric=False)
         check_classification_targets(labels)
@@ -291,8 +304,7 @@ class HeavyBallClassifier(ClassifierMixin, HeavyBallLinear):  # type: ignore[mis
         weights = weights_of(sample_weight, codes.size)
         scale = self._scale(codes, weights)
         targets = self._targets(codes)
-        self._pass(self._samples(X, codes, targets, weights, scale))
-        return self
+        return self._samples(X, codes, targets, weights, scale)
 
     def decision_function(self, X: Any) -> Vector:
         """Return ⟨x, w⟩ + b: of shape (n,) for two classes, else (n, n_classes)."""

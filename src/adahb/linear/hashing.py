@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from adahb._numba import njit
 from adahb.problems.linear import Matrix
 
 Keys = NDArray[np.uint64]
 
 _NO_NAMES = np.empty(0, dtype=np.uint64)
-_compiled = numba.njit(cache=True, nogil=True)
+_compiled = njit(nogil=True)
 
 
 @_compiled

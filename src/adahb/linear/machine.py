@@ -12,12 +12,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from adahb import _checks as check
+from adahb._whole import Whole
 from adahb.certificates import DualAverages
 from adahb.linear import ranges
 from adahb.linear.loops import Model, Place, Samples, choose
@@ -29,6 +31,9 @@ from adahb.schedules import Schedule
 from adahb.sets import ConvexSet
 
 Vector = NDArray[np.float64]
+
+WORK = 1 << 25
+"""Numbers moved between two looks for an interruption; some ten nanoseconds each at most."""
 
 
 class Machine:
@@ -107,7 +112,8 @@ class Machine:
     def run(self, order: ArrayLike) -> None:
         """Take the steps whose samples are the rows ``order``, ``batch_size`` at a time.
 
-        The last batch may be short.  The clock goes on over calls.
+        The last batch may be short.  The clock goes on over calls.  An interruption comes between
+        two steps, and does not wait for more than ``stretch`` rows.
         """
         rows = np.asarray(order)
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
@@ -119,7 +125,10 @@ class Machine:
             raise ValueError(
                 f"order must hold rows from 0 to {n - 1}, got {rows.min()} to {rows.max()}"
             )
-        self._loop.run(self.samples, rows.astype(np.intp, copy=False), self._duals)
+        rows, stretch = rows.astype(np.intp, copy=False), self.stretch
+        for start in range(0, rows.size, stretch):
+            with Whole():
+                self._loop.run(self.samples, rows[start : start + stretch], self._duals)
 
     def rebind(
         self, X: ArrayLike | Any, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -136,6 +145,10 @@ class Machine:
         self.samples = samples
         self._duals = DualAverages(samples.objective.n)
 
+    def detach(self) -> None:
+        """Move arrays of its own from now on, not those of the machine that it is a copy of."""
+        self._loop = deepcopy(self._loop)
+
     def reset_duals(self) -> None:
         """Forget the derivatives met so far."""
         self._duals.clear()
@@ -144,6 +157,12 @@ class Machine:
     def n_features(self) -> int:
         """The number of coefficients."""
         return int(self.samples.objective.dim)
+
+    @property
+    def stretch(self) -> int:
+        """The rows, of whole batches, between two looks for an interruption."""
+        size = self.model.batch_size
+        return size * max(int(WORK / self._loop.work(self.samples)), 1)
 
     @property
     def loop(self) -> str:

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from adahb.linear.base import HeavyBallLinear, Vector, weights_of
 from adahb.linear.ranges import LARGEST
-from adahb.linear.training import Samples
+from adahb.linear.training import Samples, Score
 from adahb.linear.validation import r2, split
 from adahb.problems import Loss, losses
 from adahb.reference import Form, Projection
@@ -131,19 +131,27 @@ class HeavyBallRegressor(RegressorMixin, HeavyBallLinear):  # type: ignore[misc]
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> HeavyBallRegressor:
         """Fit the model; return the estimator."""
+        with self._prepared():
+            problems, scores = self._problems(X, y, sample_weight)
+        self._train(problems, scores=scores)
+        return self
+
+    def _problems(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[list[Samples], list[Score] | None]:
+        """Return what the model is trained on and how it is scored."""
         X, targets = self._rows(X, y, reset=True, numeric=True)
         target: Vector = targets.astype(np.float64, copy=False)
         weights = weights_of(sample_weight, target.size)
         if not (self.warm_start and self._trained(1)):
             self._start_over()
-        scores = None
+        scores: list[Score] | None = None
         if self.early_stopping:
             given = weights
             groups = np.zeros(target.size, dtype=np.intp)
             held, weights = split(groups, weights, self.validation_fraction, seed=self._seed)
             scores = [r2(X[held], target[held], None if given is None else given[held])]
-        self._train(self._samples(X, target, [target], weights), scores=scores)
-        return self
+        return self._samples(X, target, [target], weights), scores
 
     @available_if(lambda estimator: not estimator.early_stopping)  # type: ignore[untyped-decorator]
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -155,12 +163,15 @@ class HeavyBallRegressor(RegressorMixin, HeavyBallLinear):  # type: ignore[misc]
         As in `HeavyBallClassifier.partial_fit`; the rows of the first call choose the step size and
         where the intercept starts.
         """
-        first = not getattr(self, "_machines", [])
-        X, targets = self._rows(X, y, reset=first, numeric=True)
-        target: Vector = targets.astype(np.float64, copy=False)
-        if first:
-            self._start_over()
-        self._pass(self._samples(X, target, [target], weights_of(sample_weight, target.size)))
+        with self._prepared():
+            first = not getattr(self, "_machines", [])
+            X, targets = self._rows(X, y, reset=first, numeric=True)
+            target: Vector = targets.astype(np.float64, copy=False)
+            if first:
+                self._start_over()
+            weights = weights_of(sample_weight, target.size)
+            problems = self._samples(X, target, [target], weights)
+        self._pass(problems)
         return self
 
     def predict(self, X: Any) -> Vector:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adahb._whole import Whole
 from adahb.linear.certificate import Certificate
 from adahb.linear.order import Visits
 from adahb.problems.linear import Matrix
@@ -26,10 +28,13 @@ Reason = Literal["tol", "validation", "max_iter", "interrupted"]
 Score = Callable[[Vector, float], float]
 
 PIECE = 1 << 15
-"""Samples between two moments at which a run can be interrupted, and whose coefficients are in
-memory at once."""
+"""Samples whose coefficients are in memory at once."""
 _EVERY = 16
 """Certificates are made when the epochs have grown by one part in so many since the last."""
+
+
+class Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """Another thread has said stop."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class Samples:
     """Of the objective: repetitions and class weights multiplied; None is ones."""
     scale: Vector | None
     """What multiplies the gradient at a visit; None is ones."""
+
+
+def pieces(machine: Machine, samples: Samples, epoch: int) -> Iterator[NDArray[np.intp]]:
+    """Yield the rows that an epoch visits, in pieces between which it can be interrupted."""
+    return samples.visits.pieces(epoch, machine.model.batch_size, min(PIECE, machine.stretch))
 
 
 @dataclass
@@ -101,6 +111,8 @@ class Training:
     epochs: int = 0
     """Epochs done in the machine's life: they choose the permutations."""
     name: str = ""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set from another thread, it ends ``run`` with `Stopped`, which leaves what was reached."""
     history: History = field(default_factory=History)
     reason: Reason = "max_iter"
     done: int = 0
@@ -149,11 +161,13 @@ class Training:
 
     def epoch(self) -> None:
         """Visit every row once."""
-        pieces = self.samples.visits.pieces(self.epochs, self.machine.model.batch_size, PIECE)
-        for rows in pieces:
+        for rows in pieces(self.machine, self.samples, self.epochs):
+            if self.stop.is_set():
+                raise Stopped
             self.machine.run(rows)
-        self.epochs += 1
-        self.done += 1
+        with Whole():
+            self.epochs += 1
+            self.done += 1
 
     def _certify(self, start: float) -> None:
         machine = self.machine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import repeat
 from operator import is_
 from types import MappingProxyType
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from adahb._whole import Whole
 from adahb.optim import dispatch, narrow, nonfinite, scaling, sharding
 from adahb.optim import options as allowed
 from adahb.optim import state as kept
@@ -84,19 +85,21 @@ class HeavyBall(Optimizer):
         """Make one step; return the closure's loss if there is one.
 
         A step with a learning rate of zero creates the state and changes nothing else: neither the
-        clock nor what has been learned moves.
+        clock nor what has been learned moves.  An interruption (Ctrl-C) comes before or after what
+        the step does to parameters and state, never in between.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._unsound = nonfinite.look(self, scaling.found_by_scaler(self))
-        try:
-            for group in self.param_groups:
-                with torch.set_grad_enabled(group["differentiable"]):
-                    self._step(group)
-        finally:
-            self._unsound = None
+        with nullcontext() if torch.compiler.is_compiling() else Whole():
+            self._unsound = nonfinite.look(self, scaling.found_by_scaler(self))
+            try:
+                for group in self.param_groups:
+                    with torch.set_grad_enabled(group["differentiable"]):
+                        self._step(group)
+            finally:
+                self._unsound = None
         return loss
 
     @property
@@ -290,15 +293,15 @@ class HeavyBall(Optimizer):
         anyway.  Training goes on afterwards from what they held before, whatever happens inside.
         """
         held: list[tuple[Tensor, Tensor]] = []
-        with torch.no_grad():
-            for group in self.param_groups:
-                for p, output in self._outputs(group):
-                    held.append((p, p.detach().clone()))
-                    p.copy_(output)
         try:
+            with Whole(), torch.no_grad():
+                for group in self.param_groups:
+                    for p, output in self._outputs(group):
+                        held.append((p, p.detach().clone()))
+                        p.copy_(output)
             yield
         finally:
-            with torch.no_grad():
+            with Whole(), torch.no_grad():
                 for p, before in held:
                     p.copy_(before)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
+
+from adahb._numba import njit
 
 Vector = np.ndarray[Any, Any]
 
@@ -18,7 +19,7 @@ STRIDE = 64
 """Every so many entries make the sample that a long search starts from."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 exact: Callable[[_F], _F] = njit(**_OPTIONS)
 """Compile as written."""

@@ -126,6 +126,10 @@ class Loop(ABC):
         return None
 
     @abstractmethod
+    def work(self, samples: Samples) -> float:
+        """Return about how many numbers a step moves; a few of them take a nanosecond each."""
+
+    @abstractmethod
     def run(self, samples: Samples, order: Order, duals: DualAverages) -> None:
         """Take the steps on the rows in ``order``, noting each derivative in ``duals``."""
 
@@ -146,6 +150,14 @@ class Loop(ABC):
 
 STEEPEST = 1e45
 """The largest derivative of a loss that is stepped with: its square is still a float."""
+
+
+def per_row(samples: Samples) -> float:
+    """Return the mean number of a row's values, 1 at least."""
+    X: Any = samples.objective.X
+    values: int = X.nnz if hasattr(X, "nnz") else X.size
+    rows: int = X.shape[0]
+    return max(values / rows, 1.0)
 
 
 def not_finite(step: int) -> FloatingPointError:

@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from adahb._numba import njit
 
 Array = np.ndarray[Any, Any]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 allocating: Callable[[_F], _F] = njit(**(_OPTIONS | {"_nrt": True}))
 """Compile as written, for functions that make arrays."""

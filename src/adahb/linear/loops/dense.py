@@ -18,6 +18,7 @@ from adahb.linear.loops.base import (
     bounds,
     no_average,
     not_finite,
+    per_row,
 )
 from adahb.linear.loops.derivatives import coded
 from adahb.reference import Point
@@ -47,6 +48,10 @@ class Dense(Loop):
         if type(constraint) not in (type(None), L1Ball, L2Ball, Simplex, *BOXES):
             return f"the projection on {type(constraint).__name__} is not compiled"
         return None
+
+    def work(self, samples: Samples) -> float:
+        """Return about how many numbers a step moves."""
+        return self._w.size + self.model.batch_size * per_row(samples)
 
     def run(self, samples: Samples, order: Order, duals: DualAverages) -> None:
         """Take the steps on the rows in ``order``, noting each derivative in ``duals``."""

@@ -30,6 +30,10 @@ class General(Loop):
         super().__init__(model, place)
         self._point, self._average = place.point, place.average
 
+    def work(self, samples: Samples) -> float:  # noqa: ARG002
+        """Return so much that steps, each of which takes some time, are taken one by one."""
+        return math.inf
+
     def run(self, samples: Samples, order: Order, duals: DualAverages) -> None:
         """Take the steps on the rows in ``order``, noting each derivative in ``duals``."""
         size = self.model.batch_size

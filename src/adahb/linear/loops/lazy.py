@@ -24,6 +24,7 @@ from adahb.linear.loops.base import (
     bounds,
     no_average,
     not_finite,
+    per_row,
 )
 from adahb.linear.loops.derivatives import coded
 from adahb.reference import Point
@@ -137,6 +138,10 @@ class Lazy(Loop):
             if _in_metric(model) and schedule.gamma < 1:
                 return "the metric of gamma < 1 changes where a step does not touch"
         return None
+
+    def work(self, samples: Samples) -> float:
+        """Return about how many numbers a step moves."""
+        return self.model.batch_size * per_row(samples)
 
     def run(self, samples: Samples, order: Order, duals: DualAverages) -> None:
         """Take the steps on the rows in ``order``, noting each derivative in ``duals``."""

@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numba.np.numpy_support import carray
+
+from adahb._numba import njit
 
 Vector = np.ndarray[Any, Any]
 Move = Literal["w", "z", "y"]
@@ -32,7 +34,7 @@ FAR, LONG = 1 << 22, 1 << 16
 
 What is less stays in a near cache from step to step, where asking costs a quarter of the time."""
 
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """No `fastmath`: products are rounded before they are added, as in the eager kernel."""
 
 
@@ -64,7 +66,7 @@ _pointer: Any = intrinsic(_as_pointer)
 _ask: Any = intrinsic(_asking)
 
 
-@njit(inline="always", **_OPTIONS)  # type: ignore[untyped-decorator]
+@njit(inline="always", **_OPTIONS)
 def _view(address: int, start: int, size: int, like: Vector) -> Any:
     """The elements from ``start`` on of the tensor at an address."""
     return carray(_pointer(address + start * like.itemsize, like), (size,))
@@ -85,7 +87,7 @@ def compiled(move: Move, adaptive: bool, constrained: bool, averaged: bool) -> R
     computed in float64, as in the eager kernel.
     """
 
-    @njit(**_OPTIONS)  # type: ignore[untyped-decorator]
+    @njit(**_OPTIONS)
     def run(
         table: Vector, ends: Vector, start: int, stop: int, numbers: Vector, lower: float,
         upper: float,
