@@ -212,7 +212,7 @@ def test_claims_about_networks_come_from_the_folder(adahb, tmp_path, judged):
     (tmp_path / "deep-quick.json").write_text('{"claims": [{"id": "C5"}]}')
     code, _, errors = adahb("claims", "--out", tmp_path)
     assert code == 1
-    assert "deep-quick.json holds no claims" in errors.replace("\n", "")
+    assert "deep-quick.json does not hold what its name says" in errors.replace("\n", "")
 
 
 def test_forms(adahb, tmp_path, monkeypatch):

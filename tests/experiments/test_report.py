@@ -157,7 +157,7 @@ def test_cells_may_have_line_ups_of_their_own(tmp_path):
 
 
 def test_pictures_stand_in_with_words(folder):
-    (folder / "deep-paper-figure1-fair.png").write_bytes(b"\x89PNG...IEND\xaeB`\x82")
+    (folder / "deep-paper-figure1-fair.png").write_bytes(b"\x89PNG\r\n\x1a\n...IEND\xaeB`\x82")
     png, svg = page_of(folder).images
     assert svg["src"].startswith("data:image/svg+xml;base64,")
     assert png["src"].startswith("data:image/png;base64,")
