@@ -217,7 +217,7 @@ FOREIGN = [
     (PSG, lambda: stepped(NAG), "one of PSG .*, which holds clock, u, average .* got clock, u$"),
     (NAG, lambda: stepped(PSG), "one of NAG .*, which holds clock, u for .* got clock, u, average"),
     (AdaHB, lambda: stepped(AdaHB, (4,)), r"of shape \(3,\) must .* under 'u', got \(4,\)"),
-    (AdaHB, lambda: stepped(AdaHB, (3,), (3,)), "doesn't match the size"),
+    (AdaHB, lambda: stepped(AdaHB, (3,), (3,)), "match the size of those"),
 ]
 
 
