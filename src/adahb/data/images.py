@@ -269,7 +269,12 @@ def _read_cifar(name: str, source: _Source, home: Path | None) -> tuple[Split, S
 
 
 def _content(path: Path, size: int) -> bytes:
-    with _explained(path), files.open_binary(path) as stream:
+    with files.open_binary(path) as stream:
+        return _exactly(stream, path, size)
+
+
+def _exactly(stream: IO[bytes], path: Path, size: int) -> bytes:
+    with _explained(path):
         content = stream.read(size + 1)
     _check_length(path, len(content), size)
     return content
