@@ -107,7 +107,8 @@ class ResultFile:
             needs = "" if self.preset == "quick" else " --data DATA --device cuda"
             return f"adahb reproduce deep --preset {shlex.quote(self.preset)}{needs} --out DIR"
         if self.kind is STEP:
-            device = "cpu" if self.content.get("device") == "cpu" else "cuda"
+            known = self.content if isinstance(self.content, dict) else {}
+            device = "cpu" if known.get("device") == "cpu" else "cuda"
             return f"adahb bench step --device {device} --json > DIR/{shlex.quote(self.name)}"
         return self.kind.command
 

@@ -312,6 +312,8 @@ class HeavyBall(Optimizer):
         Both hooks stand between those of the user: what is checked and restored is what a user's
         pre-hooks have made of the given state, and a user's post-hooks see the restored one.
         """
+        if not isinstance(state_dict, dict):
+            raise TypeError(f"state_dict must be a dict, got {type(state_dict).__name__}")
         saved: Group = {}
 
         def take(_: Optimizer, given: Group) -> Group:
