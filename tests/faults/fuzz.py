@@ -31,12 +31,12 @@ from pathlib import Path
 from typing import Any
 
 TARGETS = {
-    "LIBSVM files": "fuzz_data:libsvm_target",
-    "idx files": "fuzz_data:idx_target",
-    "CIFAR files": "fuzz_data:cifar_target",
-    "result files": "fuzz_results:results_target",
-    "state dicts": "fuzz_states:states_target",
-    "command lines": "fuzz_cli:cli_target",
+    "LIBSVM files": "faults.fuzz_data:libsvm_target",
+    "idx files": "faults.fuzz_data:idx_target",
+    "CIFAR files": "faults.fuzz_data:cifar_target",
+    "result files": "faults.fuzz_results:results_target",
+    "state dicts": "faults.fuzz_states:states_target",
+    "command lines": "faults.fuzz_cli:cli_target",
 }
 INPUTS = 200_000
 """Of each target in a whole soak, and a tenth of that more by coverage."""
@@ -101,8 +101,15 @@ def fuzz(
     told.unlink(missing_ok=True)
     here = Path(__file__).resolve().parents[1]
     path = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "faults.fuzz", name, "--inputs", str(inputs)]
-    command += ["--seed", str(seed), "--folder", str(folder), *(["--guided"] if guided else [])]
+    command = [
+        sys.executable,
+        "-m",
+        "faults.fuzz",
+        TARGETS[name],
+        *(["--guided"] if guided else []),
+    ]
+    options = {"inputs": inputs, "seed": seed, "patience": PATIENCE, "folder": folder}
+    command += [f"--{option}={value}" for option, value in options.items()]
     done = subprocess.run(
         command,
         check=False,
@@ -159,9 +166,10 @@ def _harm(data: bytearray, target: Target, rng: random.Random) -> None:
 class Watch:
     """Counts inputs and outcomes, and ends the process when one goes wrong."""
 
-    def __init__(self, target: Target, inputs: int, folder: Path) -> None:
-        self._target, self._inputs, self._folder = target, inputs, folder
-        self._file = (folder / "place").open("w+b")
+    def __init__(self, target: Target, given: argparse.Namespace) -> None:
+        self._target, self._inputs = target, given.inputs
+        self._patience, self._folder = given.patience, given.folder
+        self._file = (self._folder / "place").open("w+b")
         self._file.truncate(8)
         self._place = mmap.mmap(self._file.fileno(), 8)
         self._outcomes: Counter[str] = Counter()
@@ -175,7 +183,7 @@ class Watch:
     def __call__(self, data: bytes) -> None:
         """Try one input."""
         self._place[:] = struct.pack("q", self.tried)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        signal.setitimer(signal.ITIMER_REAL, self._patience)
         try:
             outcome = self._target.attempt(data)
         except BaseException:
@@ -207,7 +215,7 @@ class TooLong(BaseException):
 
 
 def _too_long(*_: object) -> None:
-    raise TooLong(f"more than {PATIENCE} s")
+    raise TooLong("it does not come to an end")
 
 
 def _peak() -> float:
@@ -215,44 +223,45 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _loaded(name: str, folder: Path) -> Target:
-    module, _, make = TARGETS[name].partition(":")
-    target: Target = getattr(importlib.import_module(f"faults.{module}"), make)(folder)
+def _loaded(place: str, folder: Path) -> Target:
+    module, _, make = place.partition(":")
+    target: Target = getattr(importlib.import_module(module), make)(folder)
     return target
 
 
 def main() -> None:
     """Fuzz one target in this process."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("target", help="as in TARGETS, a module and what makes a target")
     parser.add_argument("--inputs", type=int, default=INPUTS)
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--patience", type=int, default=PATIENCE)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--guided", action="store_true")
     given = parser.parse_args()
     faulthandler.enable()
     if given.guided:
-        _guided(given.target, given.inputs, given.seed, given.folder)
+        _guided(given)
         return
     target, rng = _loaded(given.target, given.folder), random.Random(given.seed)
-    watch = Watch(target, given.inputs, given.folder)
+    watch = Watch(target, given)
     for _ in range(given.inputs):
         watch(made(target, rng))
 
 
-def _guided(name: str, inputs: int, seed: int, folder: Path) -> None:
+def _guided(given: argparse.Namespace) -> None:
     """The same with inputs that atheris chooses; it ends the process by itself."""
     import atheris
 
     with atheris.instrument_imports(include=["adahb"]):
-        target = _loaded(name, folder)
-    corpus = folder / f"corpus-{name.replace(' ', '-')}"
+        target = _loaded(given.target, given.folder)
+    corpus = given.folder / ("corpus-" + given.target.partition(":")[2])
     corpus.mkdir(exist_ok=True)
     for number, content in enumerate(target.seeds):
         (corpus / str(number)).write_bytes(content)
-    options = [f"-runs={inputs + 9}", f"-seed={seed}", "-max_len=65536", "-timeout=0"]
-    watch = Watch(target, inputs, folder)
-    atheris.Setup([sys.argv[0], *options, "-rss_limit_mb=0", "-verbosity=0", str(corpus)], watch)
+    options = [f"-runs={given.inputs + 9}", f"-seed={given.seed}", "-max_len=65536"]
+    options += ["-timeout=0", "-rss_limit_mb=0", "-verbosity=0", str(corpus)]
+    atheris.Setup([sys.argv[0], *options], Watch(target, given))
     atheris.Fuzz()
 
 

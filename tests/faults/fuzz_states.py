@@ -151,21 +151,23 @@ class _Attempt:
             groups = case.optimizer.param_groups
             large = any(float(group["lr"]) > 1e6 or group["weight_decay"] > 1e6 for group in groups)
             tame = finite and not large and not _huge(given)
-            try:
-                case.step()
-            except ValueError as error:
-                said = str(error)
-            except RuntimeError as error:  # torch's word on steps with a graph from a leaf
-                assert any(group["differentiable"] for group in groups) and "leaf" in str(error)
-                return RIGHT
-            else:
-                said = ""
-            assert "must" in said or not said
-            assert not tame or not said, said
+            said = _of_a_step(case)
+            plain = any(group["differentiable"] for group in groups) and "leaf" in said
+            assert "must" in said or plain or not said, said
+            assert not tame or plain or not said, said
             assert not tame or all(bool(p.isfinite().all()) for p in case.params), "not finite"
         finally:
             case.again()
         return RIGHT
+
+
+def _of_a_step(case: _Case) -> str:
+    """What a step says where it cannot be made; differentiable steps from leaves are torch's."""
+    try:
+        case.step()
+    except (ValueError, RuntimeError) as refusal:
+        return str(refusal)
+    return ""
 
 
 def _huge(given: Any) -> bool:
