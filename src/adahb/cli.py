@@ -299,7 +299,7 @@ def report(
 @bench.command("projection")
 def bench_projection(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
-    d: Annotated[int, typer.Option("--d", min=1, help="Number of entries.")] = 1_000_000,
+    d: Annotated[int, typer.Option("--d", min=1, max=10**8, help="Number of entries.")] = 1_000_000,
     repeats: Annotated[int, typer.Option(min=1, help="The best of so many is kept.")] = 15,
 ) -> None:
     """Time the l1 and simplex projections beside NumPy's sort and compiled peers, on one thread.

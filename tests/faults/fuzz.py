@@ -101,13 +101,8 @@ def fuzz(
     told.unlink(missing_ok=True)
     here = Path(__file__).resolve().parents[1]
     path = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
-    command = [
-        sys.executable,
-        "-m",
-        "faults.fuzz",
-        TARGETS[name],
-        *(["--guided"] if guided else []),
-    ]
+    command = [sys.executable, "-m", "faults.fuzz", TARGETS[name]]
+    command += ["--guided"] if guided else []
     options = {"inputs": inputs, "seed": seed, "patience": PATIENCE, "folder": folder}
     command += [f"--{option}={value}" for option, value in options.items()]
     done = subprocess.run(
