@@ -40,17 +40,19 @@ def number(
         and (at_most is None or x <= at_most)
     )
     if not fits:
-        raise ValueError(f"{wanted}, got {value!r}")
+        raise ValueError(f"{wanted}, got {_shown(value)}")
     return x
 
 
-def integer(name: str, value: object, *, at_least: int) -> int:
-    """Return ``value`` as an int if it is a whole number of at least ``at_least``."""
-    wanted = f"{name} must be an integer of at least {at_least}, got {value!r}"
+def integer(name: str, value: object, *, at_least: int, at_most: int | None = None) -> int:
+    """Return ``value`` as an int if it is a whole number within the bounds."""
+    wanted = f"{name} must be an integer of at least {at_least}"
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise TypeError(wanted)
+        raise TypeError(f"{wanted}, got {value!r}")
     if value < at_least:
-        raise ValueError(wanted)
+        raise ValueError(f"{wanted}, got {_shown(value)}")
+    if at_most is not None and value > at_most:
+        raise ValueError(f"{name} must be an integer of at most {at_most}, got {_shown(value)}")
     return int(value)
 
 
@@ -60,3 +62,10 @@ def choice(name: str, value: str, allowed: Collection[str]) -> str:
         options = ", ".join(repr(option) for option in allowed)
         raise ValueError(f"{name} must be one of {options}, got {value!r}")
     return value
+
+
+def _shown(value: object) -> str:
+    """The value, if it is not a whole number that Python itself refuses to write down."""
+    if isinstance(value, Integral) and abs(value) > 2**64:
+        return f"one of {int(value).bit_length()} bits"
+    return repr(value)

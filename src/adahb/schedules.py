@@ -39,6 +39,8 @@ import numpy as np
 from adahb import _checks as check
 
 Output = Literal["last", "average"]
+_MOST = 2**53
+"""Up to here float64 counts steps."""
 
 
 class Coefficients(NamedTuple):
@@ -92,7 +94,7 @@ class Schedule(ABC):
 
     def __post_init__(self) -> None:
         self._set("alpha", check.number("alpha", self.alpha, above=0))
-        self._set("tick", check.integer("tick", self.tick, at_least=1))
+        self._set("tick", check.integer("tick", self.tick, at_least=1, at_most=_MOST))
 
     def __call__(self, step: Any) -> Coefficients:
         """Return the coefficients of step 1, 2, 3, ...; a shape in gives that shape out."""

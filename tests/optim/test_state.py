@@ -296,6 +296,7 @@ HOSTILE = [
     (entry("clock", torch.tensor(2**62)), "an integer from 0 to 2.53, got 4611"),
     (option(lr="fast"), r"lr must be a number in \[0, inf\), got 'fast'"),
     (option(tick=0), "tick must be an integer of at least 1, got 0"),
+    (option(tick=10**400), "tick must be an integer of at most 9007199254740992, got one of 1329"),
     (option(gamma=float("nan")), "gamma must be a number"),
     (option(form=[]), r"form must be one of 'averaging', 'paper', got \[\]"),
     (option(constraint={"kind": []}), r"kind must be one of .*, got \[\]"),
