@@ -66,6 +66,6 @@ def choice(name: str, value: str, allowed: Collection[str]) -> str:
 
 def _shown(value: object) -> str:
     """The value, if it is not a whole number that Python itself refuses to write down."""
-    if isinstance(value, Integral) and abs(value) > 2**64:
+    if isinstance(value, Integral) and int(value).bit_length() > 10_000:
         return f"one of {int(value).bit_length()} bits"
     return repr(value)
