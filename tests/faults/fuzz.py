@@ -47,6 +47,8 @@ ROOM = 2**31
 GROWTH = 256
 """MiB by which the most memory in use may grow."""
 SEED = 7
+INSTRUMENTED = ["adahb._checks", "adahb.cli", "adahb.data", "adahb.experiments", "adahb.optim"]
+"""Packages whose branches atheris sees; what Numba compiles must stay as it is."""
 
 
 @dataclass(frozen=True)
@@ -248,11 +250,12 @@ def _guided(given: argparse.Namespace) -> None:
     """The same with inputs that atheris chooses; it ends the process by itself."""
     import atheris
 
-    with atheris.instrument_imports(include=["adahb"]):
+    with atheris.instrument_imports(include=INSTRUMENTED, exclude=["adahb.optim.kernels"]):
         target = _loaded(given.target, given.folder)
     corpus = given.folder / ("corpus-" + given.target.partition(":")[2])
     corpus.mkdir(exist_ok=True)
-    for number, content in enumerate(target.seeds):
+    rng = random.Random(given.seed)
+    for number, content in enumerate(target.seeds or [made(target, rng) for _ in range(50)]):
         (corpus / str(number)).write_bytes(content)
     options = [f"-runs={given.inputs + 9}", f"-seed={given.seed}", "-max_len=65536"]
     options += ["-timeout=0", "-rss_limit_mb=0", "-verbosity=0", str(corpus)]

@@ -43,7 +43,7 @@ HARM = {
     "hangs": "while True: pass",
     "crashes": "os.kill(os.getpid(), 11)",
     "eats memory": "bytes(2**33)",
-    "keeps memory": "kept.append(bytearray(b'x' * 2**28)); return 'right answer'",
+    "keeps memory": "kept[3:] = [b'x' * 2**29]; return 'right answer'",
 }
 
 
