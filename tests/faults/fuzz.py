@@ -39,16 +39,18 @@ TARGETS = {
     "command lines": "faults.fuzz_cli:cli_target",
 }
 INPUTS = 200_000
-"""Of each target in a whole soak, and a tenth of that more by coverage."""
+"""Of each target in a whole soak, and for some a tenth of that more by coverage."""
 PATIENCE = 5
-"""Seconds that one input may take."""
+"""Seconds of computing that one input may take."""
 ROOM = 2**31
 """Bytes of addresses that a process may take beyond what it has before the first input."""
 GROWTH = 256
 """MiB by which the most memory in use may grow."""
 SEED = 7
-INSTRUMENTED = ["adahb._checks", "adahb.cli", "adahb.data", "adahb.experiments", "adahb.optim"]
-"""Packages whose branches atheris sees; what Numba compiles must stay as it is."""
+GUIDED = ("LIBSVM files", "idx files", "CIFAR files", "result files", "state dicts")
+"""Targets of which atheris chooses some inputs; the parsing of command lines is typer's."""
+COMPILED = ["adahb.linear", "adahb.optim.kernels", "adahb.sets"]
+"""Packages that atheris must leave as they are, for Numba compiles them."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def soak(scale: float, folder: Path) -> dict[str, Any]:
     count = max(1, round(INPUTS * scale))
     found = {name: fuzz(name, count, folder) for name in TARGETS}
     guided = round(count / 10) if scale >= 0.1 and find_spec("atheris") else 0
-    by_coverage = {name: fuzz(name, guided, folder, guided=True) for name in TARGETS if guided}
+    by_coverage = {n: fuzz(n, guided, folder, guided=True) for n in GUIDED if guided}
     rows = [
         {"kind": f"{name}{how}", "tried": run["tried"], "outcomes": run["outcomes"]}
         for how, runs in (("", found), (", chosen by coverage", by_coverage))
@@ -175,21 +177,21 @@ class Watch:
         self._before, self._begun = _peak(), time.process_time()
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
         resource.setrlimit(resource.RLIMIT_AS, (taken + ROOM, taken + ROOM))
-        signal.signal(signal.SIGALRM, _too_long)
+        signal.signal(signal.SIGPROF, _too_long)
 
     def __call__(self, data: bytes) -> None:
         """Try one input."""
         self._place[:] = struct.pack("q", self.tried)
-        signal.setitimer(signal.ITIMER_REAL, self._patience)
+        signal.setitimer(signal.ITIMER_PROF, self._patience)
         try:
             outcome = self._target.attempt(data)
         except BaseException:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             traceback.print_exc()
             sys.stderr.write(f"the input was {data!r}\n")
             sys.stderr.flush()
             os._exit(1)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         self._outcomes[outcome] += 1
         self.tried += 1
         if self.tried == self._inputs:
@@ -250,7 +252,7 @@ def _guided(given: argparse.Namespace) -> None:
     """The same with inputs that atheris chooses; it ends the process by itself."""
     import atheris
 
-    with atheris.instrument_imports(include=INSTRUMENTED, exclude=["adahb.optim.kernels"]):
+    with atheris.instrument_imports(include=["adahb"], exclude=COMPILED):
         target = _loaded(given.target, given.folder)
     corpus = given.folder / ("corpus-" + given.target.partition(":")[2])
     corpus.mkdir(exist_ok=True)

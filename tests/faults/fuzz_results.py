@@ -55,7 +55,10 @@ def results_target(folder: Path) -> Target:
     kept = store.Store(folder)
     kept.result(job)
     record = kept.path(job).read_text()
-    return Target(_Attempt(texts, kept, job, record))
+    attempt = _Attempt(texts, kept, job, record)
+    for name, text in texts.items():  # all are understood, and what is loaded late is loaded
+        assert attempt._read(name, text.encode(), Choices(b"")) == RIGHT, name
+    return Target(attempt)
 
 
 def _short(value: Any) -> Any:
