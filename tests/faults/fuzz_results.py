@@ -47,7 +47,8 @@ WHOLE = 400
 def results_target(folder: Path) -> Target:
     """Small results as the commands write them, and the beginning of each real one."""
     for name in ("digits", "forms", "precision", "projection", "step-cpu", "linear"):
-        NAMES[f"{name}.json"] = _short(store.read_json(RESULTS / f"{name}.json"))
+        content = store.read_json(RESULTS / f"{name}.json")
+        NAMES[f"{name}.json"] = content if name == "forms" else _short(content)
     texts = {name: store.to_json(content) for name, content in NAMES.items()}
     job = SimpleNamespace(
         name="job", spec=lambda: {"kind": "x", "n": 3}, compute=lambda: {"v": [1.5]}
