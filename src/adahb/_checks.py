@@ -51,7 +51,7 @@ def integer(name: str, value: object, *, at_least: int, at_most: int | None = No
         raise TypeError(f"{wanted}, got {value!r}")
     if value < at_least:
         raise ValueError(f"{wanted}, got {_shown(value)}")
-    if at_most is not None and value > at_most:
+    if at_most is not None and int(value) > at_most:
         raise ValueError(f"{name} must be an integer of at most {at_most}, got {_shown(value)}")
     return int(value)
 

@@ -21,17 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adahb import _checks as check
-from adahb.data import files
+from adahb.data import files, tar
 
 Bytes = NDArray[np.uint8]
 
 _IDX_IMAGES, _IDX_LABELS = 0x0803, 0x0801
 _SIDE = 32
 _TOLERANCE = 1e-4
-_BLOCK = 512
-"""Bytes that a tar archive is made of."""
-_DATALESS = b"123456"
-"""Kinds of entries in it that are names only: links, devices, folders, pipes."""
 _BESIDE = 2**20
 """Bytes that an archive may hold beside the files of a set."""
 
@@ -289,50 +285,21 @@ def _members(stream: IO[bytes], archive: Path, wanted: Mapping[str, int]) -> dic
     found: dict[str, bytes] = {}
     with _explained(archive):
         while len(found) < len(wanted):
-            header = stream.read(_BLOCK)
+            header = stream.read(tar.BLOCK)
             if not header.strip(b"\0"):
                 break
-            name, size = _entry(header)
-            padding = -size % _BLOCK
+            name, size = tar.entry(header)
+            padding = -size % tar.BLOCK
             if name in wanted:
                 _check_length(f"{name} in {archive}", size, wanted[name])
                 found[name] = stream.read(size)
                 _check_length(f"{name} in {archive}", len(found[name]), size)
                 size = 0
-            _pass_over(stream, size + padding)
+            tar.pass_over(stream, size + padding)
     missing = sorted(wanted.keys() - found.keys())
     if missing:
         raise ValueError(f"{archive} has no {', '.join(missing)}; delete it and get it again")
     return found
-
-
-def _entry(header: bytes) -> tuple[str, int]:
-    """Name and length of what follows a header; no name if that is not a file."""
-    name, size, checksum = (
-        header[a:b].split(b"\0")[0] for a, b in ((0, 100), (124, 136), (148, 156))
-    )
-    try:
-        length, expected = int(size, 8), int(checksum, 8)
-    except ValueError as error:
-        raise EOFError(f"no header of a tar archive: {error}") from None
-    if (
-        len(header) < _BLOCK
-        or sum(header[:148] + 8 * b" " + header[156:]) != expected
-        or length < 0
-    ):
-        raise EOFError("no header of a tar archive")
-    if header[156:157] in _DATALESS:
-        return "", 0
-    is_file = header[156:157] in b"0\0"
-    return name.decode(errors="replace").removeprefix("./") if is_file else "", length
-
-
-def _pass_over(stream: IO[bytes], size: int) -> None:
-    while size:
-        read = len(stream.read(min(size, 2**16)))
-        if not read:
-            raise EOFError("it ends too early")
-        size -= read
 
 
 def _records(content: bytes, source: _Source, where: str) -> Split:
