@@ -116,8 +116,9 @@ def test_a_limit_can_be_lifted(tmp_path, monkeypatch):
         (b"1 " + 5000 * b"9" + b":1", "'9{30}…' is not an index"),
         (b"1 1:1 999999999999:1", "the index '999999999999' comes after 1"),
         (b"1 1:1 qid:2", r"must be 'label index:value"),
+        (b"1 qid:\0 #1:1", "it holds a zero byte"),
     ],
-    ids=["index", "value", "label", "digits", "huge", "qid"],
+    ids=["index", "value", "label", "digits", "huge", "qid", "zero"],
 )
 def test_lines_that_only_python_would_read(tmp_path, line, message):
     """Or that it reads too much into: each is named, also where the file is damaged further on."""

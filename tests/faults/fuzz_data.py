@@ -113,6 +113,8 @@ def _rows(text: bytes, dtype: np.dtype) -> tuple[list, list] | None:
     labels, rows = [], []
     for line in text.split(b"\n"):
         words = line.split(b"#")[0].split()
+        if b"\0" in line or any(b"_" in word for word in words):
+            return None
         if not words:
             continue
         entries = words[1:]

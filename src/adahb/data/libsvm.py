@@ -172,6 +172,8 @@ class _Lines:
                     f"{self._path}, line {self.number} has more than {self._longest} bytes: it is "
                     "refused; max_bytes allows longer ones"
                 )
+            if b"\0" in line:
+                raise ValueError("it holds a zero byte, which no text does")
             if b"_" in line and b"_" in line.split(b"#", 1)[0]:
                 raise ValueError("Python takes 1_0 for a number, and nobody else does")
             self.hash.update(line)
