@@ -144,6 +144,25 @@ def test_a_number_too_large_for_the_dtype(tmp_path):
         load_libsvm(path, dtype="float32")
 
 
+def test_memory_that_is_not_there_is_said(tmp_path, monkeypatch):
+    """An .xz file says itself how much it takes to unpack; an .lzma file of that name is none."""
+    path = tmp_path / "greedy.xz"
+    path.write_bytes(lzma.compress(b"1 1:1\n", lzma.FORMAT_ALONE))
+    with pytest.raises(ValueError, match=r"greedy\.xz is truncated or damaged"):
+        load_libsvm(path)
+
+    class Greedy:
+        def readinto(self, _):
+            raise MemoryError
+
+        def close(self):
+            pass
+
+    monkeypatch.setitem(files._PACKED, ".xz", lambda _: Greedy())
+    with pytest.raises(ValueError, match=r"greedy\.xz takes more memory to unpack than there is"):
+        load_libsvm(path)
+
+
 # ---------------------------------------------------------------- archives
 
 

@@ -262,7 +262,7 @@ def _guided(given: argparse.Namespace) -> None:
     for number, content in enumerate(target.seeds or [made(target, rng) for _ in range(50)]):
         (corpus / str(number)).write_bytes(content)
     options = [f"-runs={given.inputs + 9}", f"-seed={given.seed}", "-max_len=65536"]
-    options += ["-timeout=0", "-rss_limit_mb=0", "-verbosity=0", str(corpus)]
+    options += ["-timeout=100", "-rss_limit_mb=0", "-verbosity=0", str(corpus)]
     atheris.Setup([sys.argv[0], *options], Watch(target, given))
     atheris.Fuzz()
 

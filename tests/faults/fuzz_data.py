@@ -22,8 +22,12 @@ from .fuzz import Choices, Target
 
 RIGHT, REFUSED = "right answer", "clear error"
 PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
-UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
-DAMAGE = (EOFError, OSError, ValueError, lzma.LZMAError, zlib.error)
+UNPACK = {
+    ".gz": gzip.decompress,
+    ".bz2": bz2.decompress,
+    ".xz": lambda b: lzma.decompress(b, lzma.FORMAT_XZ),
+}
+DAMAGE = (EOFError, MemoryError, OSError, ValueError, lzma.LZMAError, zlib.error)
 ENDINGS = ("", "", "", "", "", ".gz", ".bz2", ".xz")
 """Chosen by the first byte of an input: what follows it is the file."""
 

@@ -287,6 +287,7 @@ HOSTILE = [
     (entry("u", torch.zeros(3, device="meta")), "a plain tensor under 'u', got a tensor of"),
     (entry("u", torch.zeros(3).long()), "float32 or torch.float64 under 'u', got torch.int64"),
     (entry("v", -torch.ones(3)), "no negative numbers under 'v', got -1.0"),
+    (entry("low", []), "a plain tensor under 'low', got a list"),
     (entry("clock", 3), "a tensor that counts the steps, .* got a int"),
     (
         entry("clock", torch.tensor(float("nan"))),

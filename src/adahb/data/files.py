@@ -14,7 +14,7 @@ from typing import IO, Any
 ENVIRONMENT = "ADAHB_DATA"
 _PACKED: dict[str, Callable[[IO[bytes]], Any]] = {
     ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
+    ".xz": lambda packed: lzma.LZMAFile(packed, format=lzma.FORMAT_XZ),
     ".gz": lambda packed: gzip.GzipFile(fileobj=packed),
 }
 RATIO, SLACK = 100, 2**24
@@ -57,7 +57,10 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count: int = self._content.readinto(buffer)
+        try:
+            count: int = self._content.readinto(buffer)
+        except MemoryError as error:  # .xz says itself how much it takes, up to 4 GiB
+            raise TooLarge(f"{self._path} takes more memory to unpack than there is") from error
         self._read += count
         limit = SLACK + RATIO * self._file.tell() if self._at_most is None else self._at_most
         if self._read > limit:

@@ -146,7 +146,7 @@ def check_entry(method: str, p: Tensor, state: Group, recipe: Recipe) -> None:
             f"{', '.join(wanted)} for a parameter, got {', '.join(map(str, state)) or 'nothing'}"
         )
     _check_clock(state[CLOCK])
-    for key in (key for key in wanted[1:] if key in state):
+    for key in (key for key in dict.fromkeys((*wanted[1:], LOW)) if key in state):
         shape = (narrow.size_of(p.shape),) if key.endswith(SCALE) else tuple(p.shape)
         about = f"the state of a parameter of shape {tuple(p.shape)} must have"
         value = state[key]
