@@ -8,13 +8,14 @@ import io
 import lzma
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 ENVIRONMENT = "ADAHB_DATA"
 _PACKED: dict[str, Callable[[IO[bytes]], Any]] = {
     ".bz2": bz2.BZ2File,
-    ".xz": lambda packed: lzma.LZMAFile(packed, format=lzma.FORMAT_XZ),
+    ".xz": partial(lzma.LZMAFile, format=lzma.FORMAT_XZ),
     ".gz": lambda packed: gzip.GzipFile(fileobj=packed),
 }
 RATIO, SLACK = 100, 2**24
