@@ -40,25 +40,32 @@ def number(
         and (at_most is None or x <= at_most)
     )
     if not fits:
-        raise ValueError(f"{wanted}, got {value!r}")
+        raise ValueError(f"{wanted}, got {_shown(value)}")
     return x
 
 
 def integer(name: str, value: object, *, at_least: int, at_most: int | None = None) -> int:
     """Return ``value`` as an int if it is a whole number within the given bounds."""
     bounds = f"of at least {at_least}" + ("" if at_most is None else f" and at most {at_most}")
-    wanted = f"{name} must be an integer {bounds}, got {value!r}"
+    wanted = f"{name} must be an integer {bounds}"
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise TypeError(wanted)
+        raise TypeError(f"{wanted}, got {value!r}")
     whole = int(value)
     if whole < at_least or (at_most is not None and whole > at_most):
-        raise ValueError(wanted)
+        raise ValueError(f"{wanted}, got {_shown(value)}")
     return whole
 
 
 def choice(name: str, value: str, allowed: Collection[str]) -> str:
     """Return ``value`` if it is one of ``allowed``."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         options = ", ".join(repr(option) for option in allowed)
         raise ValueError(f"{name} must be one of {options}, got {value!r}")
     return value
+
+
+def _shown(value: object) -> str:
+    """The value, if it is not a whole number that Python itself refuses to write down."""
+    if isinstance(value, Integral) and int(value).bit_length() > 10_000:
+        return f"one of {int(value).bit_length()} bits"
+    return repr(value)

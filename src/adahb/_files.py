@@ -37,6 +37,17 @@ def write_whole(path: Path, content: str | bytes | memoryview) -> None:
             raise
 
 
+def read_whole(path: Path, at_most: int) -> bytes:
+    """The bytes of a file, which must be one, and no longer than what it is taken for is."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path} must be a file, and is a pipe or a device")
+    with path.open("rb") as file:
+        content = file.read(at_most + 1)
+    if len(content) > at_most:
+        raise ValueError(f"{path} has more than {at_most} bytes: it is refused")
+    return content
+
+
 def remove_leftovers(folder: Path, names: str = "*") -> None:
     """Remove what killed processes left in a folder beside the files of these names, if we may."""
     for pattern in (f".{names}.*.part", f".{names}.lock"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,16 @@ def njit(**options: Any) -> Callable[[_F], _F]:
         return result
 
     return compiled
+
+
+@lru_cache
+def _folder(path: Path) -> tuple[tuple[str, float, int], ...]:
+    """What tells the sources of a folder from earlier ones: what is compiled calls its neighbours.
+
+    Numba looks at the file of the caller alone, and goes on with a neighbour that has changed.
+    """
+    found = ((file.name, file.stat()) for file in sorted(path.glob("*.py")))
+    return tuple((name, at.st_mtime, at.st_size) for name, at in found)
 
 
 class _Files(_FileCache):  # type: ignore[misc]
@@ -69,10 +80,9 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        locator = self._impl.locator
-        self._cache_file = _Files(
-            self._cache_path, self._impl.filename_base, locator.get_source_stamp()
-        )
+        code: Any = function.__code__  # type: ignore[attr-defined]
+        stamp = self._impl.locator.get_source_stamp(), _folder(Path(code.co_filename).parent)
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled signature, or None if it is to be compiled."""

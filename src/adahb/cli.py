@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +34,8 @@ bench = typer.Typer(help="Measure speed beside named peers.", no_args_is_help=Tr
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(bench, name="bench")
 
-stdout, stderr = Console(), Console(stderr=True)
+stdout = Console(markup=False, emoji=False)
+stderr = Console(markup=False, emoji=False, stderr=True)
 
 OutDir = Annotated[
     Path, typer.Option("--out", help="Folder for the results; runs already in it are kept.")
@@ -304,7 +307,7 @@ def report(
 @bench.command("projection")
 def bench_projection(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
-    d: Annotated[int, typer.Option("--d", min=1, help="Number of entries.")] = 1_000_000,
+    d: Annotated[int, typer.Option("--d", min=1, max=10**8, help="Number of entries.")] = 1_000_000,
     repeats: Annotated[int, typer.Option(min=1, help="The best of so many is kept.")] = 15,
 ) -> None:
     """Time the l1 and simplex projections beside NumPy's sort and compiled peers, on one thread.
@@ -421,6 +424,9 @@ def bench_linear(
 
 def main() -> None:
     """Run the command; what goes wrong is one line on standard error and a code that says so."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may be no text
     try:
         with stoppable():
             app()
@@ -431,7 +437,7 @@ def main() -> None:
         hint = f"{error}; pip install 'adahb[experiments]' brings what the commands need"
         stderr.print(Text.assemble(("error: ", "red"), hint), soft_wrap=True)
         sys.exit(1)
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
         stderr.print(Text.assemble(("error: ", "red"), str(error)), soft_wrap=True)
         sys.exit(1)
 
@@ -466,7 +472,11 @@ def _names(texts: Sequence[str] | None) -> list[str] | None:
 def _integers(name: str, values: Sequence[str]) -> list[int]:
     """Whole numbers from 1 to LONGEST, given one by one or separated by commas."""
     texts = [text for value in values for text in value.split(",")]
-    if not all(text.strip().isdecimal() and 1 <= int(text) <= LONGEST for text in texts):
+    longest = len(str(LONGEST))
+    if not all(
+        re.fullmatch(rf"\s*0*[0-9]{{1,{longest}}}\s*", text) and 1 <= int(text) <= LONGEST
+        for text in texts
+    ):
         raise typer.BadParameter(
             f"{name} takes whole numbers from 1 to {LONGEST}, got {','.join(values)!r}"
         )

@@ -87,6 +87,7 @@ def test_known_values_in_the_figures_data(adahb, tmp_path):
     [
         (("--T", "0"), 2, "--T takes whole numbers from 1 to 1000000, got '0'"),
         (("--T", "1" + 20 * "0"), 2, "--T takes whole numbers from 1 to 1000000, got '1000"),
+        (("--T", 5000 * "9"), 2, "--T takes whole numbers from 1 to 1000000, got '999"),
         (("--T", "10,x"), 2, "got '10,x'"),
         (("--T", "1.5"), 2, "got '1.5'"),
         (("--T", "10", "--c", "0.5"), 1, "c must be a number in [1, inf), got 0.5"),
@@ -214,7 +215,7 @@ def test_claims_about_networks_come_from_the_folder(adahb, tmp_path, judged):
     (tmp_path / "deep-quick.json").write_text('{"claims": [{"id": "C5"}]}')
     code, _, errors = adahb("claims", "--out", tmp_path)
     assert code == 1
-    assert "deep-quick.json holds no claims" in errors.replace("\n", "")
+    assert "deep-quick.json does not hold what its name says" in errors.replace("\n", "")
 
 
 def test_forms(adahb, tmp_path, monkeypatch):
@@ -349,3 +350,43 @@ def test_the_script_runs():
 def test_json_of_claims_is_json():
     assert json.loads(to_json([claim.plain() for claim in CLAIMS], 1))
     assert result_tables.interval({"value": 1.0, "low": 0.5, "high": None}) == "1 [0.5, ∞]"
+
+
+@pytest.mark.parametrize("name", ["[/bold]", "[red]x", ":boom:", os.fsdecode(b"no \xff text")])
+def test_names_are_printed_as_they_are(adahb, tmp_path, monkeypatch, name):
+    """Neither markup nor bytes that are no text end in a traceback, or change what is said."""
+    out = tmp_path / name
+    monkeypatch.setattr(commands, "draw_synthetic", lambda *_, **__: [out / "figure5.png"])
+    code, printed, errors = adahb("reproduce", "synthetic", "--out", out)
+    shown = name.encode("utf-8", "backslashreplace").decode()
+    assert (code, printed) == (0, f"{tmp_path}/{shown}/figure5.png\n"), errors
+    code, _, errors = adahb("report", "--results", out, "--out", tmp_path / "page")
+    assert code == 1
+    assert f"{shown} has no results" in errors
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"claims": 3}', '{"claims": [{"id": []}]}'])
+def test_hostile_claims_are_named(adahb, tmp_path, judged, content):
+    (tmp_path / "deep-paper.json").write_text(content)
+    code, _, errors = adahb("claims", "--out", tmp_path)
+    assert code == 1
+    assert "deep-paper.json does not hold what its name says" in errors
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"steps": [3]}', '{"auto": [{"x": 1}]}'])
+def test_a_partial_file_of_something_else_is_named(adahb, tmp_path, content):
+    part = tmp_path / "part.json"
+    part.write_text(content)
+    code, _, errors = adahb("bench", "linear", "--sets", "digits", "--partial", part)
+    assert code == 1
+    assert "part.json does not hold what its name says" in errors
+    assert part.read_text() == content
+
+
+def test_memory_that_is_not_there_is_one_line(adahb, monkeypatch):
+    def greedy(*_):
+        raise MemoryError("Unable to allocate 7 EiB")
+
+    monkeypatch.setattr(cli, "_problems", greedy)
+    code, _, errors = adahb("bench", "linear")
+    assert (code, errors) == (1, "error: Unable to allocate 7 EiB\n")

@@ -1,6 +1,7 @@
 """The page that shows the results, read as text; test_report_browser.py looks at it."""
 
 import json
+import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -157,7 +158,7 @@ def test_cells_may_have_line_ups_of_their_own(tmp_path):
 
 
 def test_pictures_stand_in_with_words(folder):
-    (folder / "deep-paper-figure1-fair.png").write_bytes(b"\x89PNG...IEND\xaeB`\x82")
+    (folder / "deep-paper-figure1-fair.png").write_bytes(b"\x89PNG\r\n\x1a\n...IEND\xaeB`\x82")
     png, svg = page_of(folder).images
     assert svg["src"].startswith("data:image/svg+xml;base64,")
     assert png["src"].startswith("data:image/png;base64,")
@@ -282,3 +283,85 @@ def test_a_picture_cut_short_is_named(folder):
     (folder / "figure5.svg").write_bytes(made.SVG[:-9])
     with pytest.raises(ValueError, match=r"^\S*figure5\.svg is not a whole picture"):
         report.write_report(folder, folder / "page")
+
+
+SVG = "<svg xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink'>{}</svg>"
+PARTS = {
+    "script": "<script>alert(1)</script>",
+    "prefix": "<x:script xmlns:x='http://www.w3.org/2000/svg'/>",
+    "foreign": "<foreignObject><body xmlns='http://www.w3.org/1999/xhtml'/></foreignObject>",
+    "onload": "<g onload='alert(1)'/>",
+    "capitals": "<g ONCLICK='alert(1)'/>",
+    "link": "<a xlink:href='javascript:alert(1)'><path/></a>",
+    "elsewhere": "<image xlink:href='https://example.org/x.png'/>",
+    "nested": "<image href='data:image/svg+xml,x'/>",
+    "set": "<set attributeName='href' to='javascript:alert(1)'/>",
+    "cut": "<g>",
+}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_a_drawing_that_does_something_is_refused(folder, part):
+    (folder / "figure5.svg").write_text(SVG.format(part))
+    with pytest.raises(ValueError, match=r"figure5\.svg is not a whole picture, or more than a"):
+        report.write_report(folder, folder / "page")
+
+
+def test_pictures_that_are_none(folder):
+    (folder / "figure5.svg").write_text("<!DOCTYPE x [<!ENTITY a 'aa'>]>" + SVG.format("&a;"))
+    with pytest.raises(ValueError, match=r"figure5\.svg is not a whole picture"):
+        report.write_report(folder, folder / "page")
+    (folder / "figure5.svg").write_text(SVG.format("<use xlink:href='#a'/><path id='a'/>"))
+    report.write_report(folder, folder / "page")
+    (folder / "convex.png").write_bytes(b"<script>alert(1)</script>IEND\xaeB`\x82")
+    with pytest.raises(ValueError, match=r"convex\.png is not a whole picture"):
+        report.write_report(folder, folder / "page")
+
+
+def test_names_of_files_are_no_words_for_a_shell_and_may_be_no_text(folder):
+    names = (b"deep-x; touch y.json", b"deep-'<b>$(z)\xff.json")
+    for name in names:
+        (folder / os.fsdecode(name)).write_text(to_json(made.deep()))
+    page = page_of(folder)
+    assert "--preset 'x; touch y' --data" in page.text
+    assert r"""--preset ''"'"'<b>$(z)\xff' --data""" in page.text
+    assert "b" not in {tag for tag, _ in page.open}
+
+
+HOSTILE_VALUES = (None, True, 3, 10**400, "", "javascript:alert(1)", [], {}, [[]], {"": None})
+
+
+@pytest.mark.parametrize("name", ["claims", "figure5", "convex", "deep-paper"])
+def test_a_hostile_value_anywhere_is_shown_as_text_or_named(folder, name):
+    """Every value of a file in turn: the page is made, or the error names the file."""
+    content = read_json(folder / f"{name}.json")
+    for count, place in enumerate(places(content)):
+        changed = with_value(content, place, HOSTILE_VALUES[count % len(HOSTILE_VALUES)])
+        (folder / f"{name}.json").write_text(json.dumps(changed))
+        words = refusal(folder)
+        assert not words or f"{name}.json does not hold" in words, (place, words)
+
+
+def places(value, path=()):
+    """Where values are, the first of each list standing for the others."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:1])
+    for key, item in inner:
+        yield (*path, key)
+        if isinstance(item, dict | list):
+            yield from places(item, (*path, key))
+
+
+def with_value(content, place, value):
+    copied = json.loads(json.dumps(content))
+    *before, last = place
+    inner = copied
+    for key in before:
+        inner = inner[key]
+    inner[last] = value
+    return copied
+
+
+def test_steps_that_are_no_object(tmp_path):
+    (tmp_path / "step-x.json").write_text("3")
+    with pytest.raises(ValueError, match=r"step-x\.json does not hold what its name says"):
+        report.write_report(tmp_path, tmp_path)

@@ -197,3 +197,36 @@ def test_nothing_is_fetched(page, look):
         "return performance.getEntriesByType('resource').map(x => x.name)"
     )
     assert [name for name in fetched if not name.startswith("data:")] == []
+
+
+KEPT = {"verdict", "id"}
+"""Keys whose strings have a meaning; an id may be any, but then belongs to no claim."""
+
+
+def all_hostile(value, key=""):
+    """The same with every text made to do harm; what a figure is of still begins with its name."""
+    if isinstance(value, dict):
+        return {k: all_hostile(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [all_hostile(v, key) for v in value]
+    if not isinstance(value, str) or key in KEPT:
+        return value
+    return value + made.HOSTILE + "javascript:hacked=1 ${hacked=1} {{7*7}} <a href='javascript:0'>"
+
+
+def test_files_full_of_harm_run_nothing(chromium, tmp_path):
+    """Last, for it leaves the page that the other tests look at."""
+    contents = {"figure5": made.figure5(), "convex": made.convex(), "deep-paper": made.deep()}
+    for name, content in {"claims": made.claims(), **contents}.items():
+        (tmp_path / f"{name}.json").write_text(to_json(all_hostile(content)))
+    (tmp_path / "figure5.svg").write_bytes(made.SVG)
+    path = report.write_report(tmp_path, tmp_path / "page")
+    chromium.get(Path(path).as_uri())
+    chromium.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert chromium.execute_script(DRAWN) == 4 + 2 + 1
+    look = "return [typeof hacked, document.querySelectorAll('main a:not([href^=\"#\"])').length]"
+    assert chromium.execute_script(look) == ["undefined", 0]
+    assert "hacked=1" in chromium.find_element("css selector", "main").text
+    links = "return document.querySelectorAll('.plot a, .plot script, .plot img').length"
+    assert chromium.execute_script(links) == 0
+    assert chromium.get_log("browser") == []

@@ -354,3 +354,42 @@ def test_numbers_come_back_to_the_last_digit(tmp_path):
     numbers = [0.1, 1e-300, 2**53 + 0.0, -5e-324]
     write_whole(tmp_path / "n.json", to_json(numbers))
     assert read_json(tmp_path / "n.json") == numbers
+
+
+HOSTILE = {
+    "NaN": "NaN is no finite number",
+    "-Infinity": "-Infinity is no finite number",
+    "1e999": "1e999 is no finite number",
+    "9" * 5000: "digits",
+    "[" * 100_000 + "]" * 100_000: "recursion",
+    "[" * 60 + "]" * 60: "nested more than 50 deep",
+    '"\\u001b[2J"': "control character",
+    '"a\\\\\\u0007"': "control character",
+    '"\x9b2J"': "control character",
+    '"\\ud800"': "surrogates not allowed",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_json_that_would_do_harm_later(tmp_path, text):
+    path = tmp_path / "result.json"
+    path.write_text(f'{{"x": {text}}}')
+    with pytest.raises(ValueError, match=f"result.json is not a whole JSON .*{HOSTILE[text]}"):
+        read_json(path)
+
+
+def test_text_that_only_looks_like_harm(tmp_path):
+    kept = ["C:\\bin\\u0007", "\U0001d46b α\n\t", "[" * 99, 2**64, -0.0]
+    write_whole(tmp_path / "t.json", to_json(kept))
+    assert read_json(tmp_path / "t.json") == kept
+
+
+def test_files_that_are_no_results(tmp_path, monkeypatch):
+    path = tmp_path / "pipe.json"
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=r"pipe\.json must be a file, and is a pipe or a device"):
+        read_json(path)
+    (tmp_path / "long.json").write_text("[1, 2, 3]")
+    monkeypatch.setattr(store_module, "_LARGEST", 8)
+    with pytest.raises(ValueError, match=r"long\.json has more than 8 bytes: it is refused"):
+        read_json(tmp_path / "long.json")

@@ -217,7 +217,7 @@ FOREIGN = [
     (PSG, lambda: stepped(NAG), "one of PSG .*, which holds clock, u, average .* got clock, u$"),
     (NAG, lambda: stepped(PSG), "one of NAG .*, which holds clock, u for .* got clock, u, average"),
     (AdaHB, lambda: stepped(AdaHB, (4,)), r"of shape \(3,\) must .* under 'u', got \(4,\)"),
-    (AdaHB, lambda: stepped(AdaHB, (3,), (3,)), "doesn't match the size"),
+    (AdaHB, lambda: stepped(AdaHB, (3,), (3,)), "match the size of those"),
 ]
 
 
@@ -257,3 +257,71 @@ def test_a_step_without_learning_rate_only_creates_the_state(name, lr, on_device
     take(twin, twins, range(steps + 1))
     take(optimizer, params, range(steps, steps + 1))
     assert all(map(torch.equal, params, twins))
+
+
+def without(key):
+    return lambda saved: saved["state"][0].pop(key)
+
+
+def entry(key, value):
+    return lambda saved: saved["state"][0].update({key: value})
+
+
+def option(**values):
+    return lambda saved: saved["param_groups"][0].update(values)
+
+
+HOSTILE = [
+    (lambda s: s.pop("state"), "a dict of 'state', a dict, and 'param_groups', a list of dicts"),
+    (lambda s: s.update(param_groups=3), "'param_groups', a list of dicts"),
+    (lambda s: s["param_groups"].append([]), "'param_groups', a list of dicts"),
+    (lambda s: s["param_groups"].append({"params": []}), r"match the size .* \[1\], got \[1, 0\]"),
+    (option(params=None), "groups with a list 'params', got None"),
+    (option(params=[[]]), r"a number for each parameter, got \[\[\]\]"),
+    (lambda s: s["state"].update({7: {}}), r"a state for parameters of its groups, got \[7\]"),
+    (lambda s: s["state"].update({0: None}), "a dict for each parameter, got None for 0"),
+    (without("v"), "which holds clock, u, v for a parameter, got clock, u"),
+    (entry("x", 1), "which holds clock, u, v for a parameter, got clock, u, v, x"),
+    (entry("u", [0.0] * 3), "a plain tensor under 'u', got a list"),
+    (entry("u", torch.zeros(3).to_sparse()), "a plain tensor under 'u', got a tensor of"),
+    (entry("u", torch.zeros(3, device="meta")), "a plain tensor under 'u', got a tensor of"),
+    (entry("u", torch.zeros(3).long()), "float32 or torch.float64 under 'u', got torch.int64"),
+    (entry("v", -torch.ones(3)), "no negative numbers under 'v', got -1.0"),
+    (entry("low", []), "a plain tensor under 'low', got a list"),
+    (entry("clock", 3), "a tensor that counts the steps, .* got a int"),
+    (
+        entry("clock", torch.tensor(float("nan"))),
+        "counts the steps, .* got a tensor of torch",
+    ),
+    (entry("clock", torch.tensor(-1)), "an integer from 0 to 2.53, got -1"),
+    (entry("clock", torch.tensor(2**62)), "an integer from 0 to 2.53, got 4611"),
+    (option(lr="fast"), r"lr must be a number in \[0, inf\), got 'fast'"),
+    (option(tick=0), "tick must be an integer of at least 1, got 0"),
+    (option(tick=10**400), "tick must be an integer of at most 9007199254740992, got 1000"),
+    (option(lr=10**5000), r"lr must be a number in \[0, inf\), got one of 16610 bits"),
+    (option(gamma=float("nan")), "gamma must be a number"),
+    (option(form=[]), r"form must be one of 'averaging', 'paper', got \[\]"),
+    (option(constraint={"kind": []}), r"kind must be one of .*, got \[\]"),
+    (option(constraint={"kind": "L1Ball", "radius": -1}), "radius must be a number"),
+    (option(constraint="all"), "constraint must be a set of adahb.sets or None, got 'all'"),
+    (option(constraint={"kind": "L1Ball", "radius": 1, "dim": 5}), "must fit every parameter"),
+]
+
+
+@pytest.mark.parametrize(("harm", "message"), HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_state_is_refused_in_words_and_nothing_is_changed(harm, message):
+    optimizer = stepped(AdaHB)
+    saved = copy.deepcopy(optimizer.state_dict())
+    before = [dict(optimizer.state[p]) for p in optimizer.state]
+    options = dict(optimizer.param_groups[0])
+    harm(saved)
+    with pytest.raises((TypeError, ValueError), match=message):
+        optimizer.load_state_dict(saved)
+    after = [dict(optimizer.state[p]) for p in optimizer.state]
+    assert all(old[k] is new[k] for old, new in zip(before, after, strict=True) for k in old)
+    assert optimizer.param_groups[0] == options
+
+
+def test_a_state_that_is_no_dict():
+    with pytest.raises(TypeError, match="state_dict must be a dict, got Tensor"):
+        stepped(AdaHB).load_state_dict(torch.zeros(3))

@@ -10,27 +10,26 @@ import hashlib
 import lzma
 import os
 import struct
-import tarfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adahb import _checks as check
-from adahb.data import files
+from adahb.data import files, tar
 
 Bytes = NDArray[np.uint8]
 
 _IDX_IMAGES, _IDX_LABELS = 0x0803, 0x0801
 _SIDE = 32
 _TOLERANCE = 1e-4
-_PADDING = 1 << 20
-"""Bytes after the end of an archive, at most."""
+_BESIDE = 2**20
+"""Bytes that an archive may hold beside the files of a set."""
 
 
 class Split(NamedTuple):
@@ -207,9 +206,17 @@ def _idx_content(
         file.checksum,
         home,
         folder=name,
+        largest=len(header) + size + _BESIDE,
         offline=False,
     )
-    with _explained(path), files.open_binary(path) as stream:
+    with files.open_binary(path) as stream:
+        return _idx_bytes(stream, path, name, header, size, file.sha256)
+
+
+def _idx_bytes(
+    stream: IO[bytes], path: Path, name: str, header: bytes, size: int, sha256: str | None
+) -> Bytes:
+    with _explained(path):
         content = stream.read(len(header) + size + 1)
     if content[: len(header)] != header:
         raise ValueError(
@@ -217,7 +224,7 @@ def _idx_content(
             f"{header.hex()}; delete it and get it again"
         )
     _check_length(path, len(content), len(header) + size)
-    if file.sha256 not in (None, hashlib.sha256(content).hexdigest()):
+    if sha256 not in (None, hashlib.sha256(content).hexdigest()):
         raise ValueError(f"{path} is not the published file; delete it and get it again")
     return np.frombuffer(content, np.uint8, offset=len(header))
 
@@ -237,6 +244,8 @@ def _read_cifar(name: str, source: _Source, home: Path | None) -> tuple[Split, S
         ]
     else:
         file = source.files[0]
+        members = {m: size for part, size in zip(source.members, sizes, strict=True) for m in part}
+        most = sum(members.values()) + _BESIDE
         archive = files.find(file.name, home, name) or files.download(
             name,
             file.name,
@@ -244,9 +253,12 @@ def _read_cifar(name: str, source: _Source, home: Path | None) -> tuple[Split, S
             file.checksum,
             home,
             folder=name,
+            largest=most,
             offline=False,
         )
-        contents = _members(archive, source.members, sizes)
+        with files.open_binary(archive, most) as stream:
+            found = _members(stream, archive, members)
+        contents = [[found[member] for member in part] for part in source.members]
     train, test = (
         _records(b"".join(part), source, where)
         for part, where in zip(contents, ("training", "test"), strict=True)
@@ -255,31 +267,43 @@ def _read_cifar(name: str, source: _Source, home: Path | None) -> tuple[Split, S
 
 
 def _content(path: Path, size: int) -> bytes:
-    with _explained(path), files.open_binary(path) as stream:
+    with files.open_binary(path) as stream:
+        return _exactly(stream, path, size)
+
+
+def _exactly(stream: IO[bytes], path: Path, size: int) -> bytes:
+    with _explained(path):
         content = stream.read(size + 1)
     _check_length(path, len(content), size)
     return content
 
 
-def _members(
-    archive: Path, members: tuple[tuple[str, ...], ...], sizes: list[int]
-) -> list[list[bytes]]:
-    """The wanted members of an archive; no others are looked at, and nothing is written."""
-    wanted = {member: size for part, size in zip(members, sizes, strict=True) for member in part}
+def _members(stream: IO[bytes], archive: Path, wanted: Mapping[str, int]) -> dict[str, bytes]:
+    """The wanted members of a tar archive; no others are looked at, and nothing is written.
+
+    It is read once, from its beginning to the last of them.  What an archive can hold beside files,
+    such as links, long names and attributes, is passed over.
+    """
     found: dict[str, bytes] = {}
-    with _explained(archive), tarfile.open(archive, "r:gz") as tar:
-        for entry in tar:
-            name = entry.name.removeprefix("./")
-            stream = tar.extractfile(entry) if name in wanted and entry.isfile() else None
-            if stream is not None:
-                found[name] = stream.read(wanted[name] + 1)
-                _check_length(f"{name} in {archive}", len(found[name]), wanted[name])
-        if len(tar.fileobj.read(_PADDING + 1)) > _PADDING:  # at its end the checksum is compared
-            raise ValueError(f"{archive} goes on after its end; delete it and get it again")
+    with _explained(archive):
+        while len(found) < len(wanted):
+            header = stream.read(tar.BLOCK)
+            if not header.strip(b"\0"):
+                break
+            name, size = tar.entry(header)
+            padding = -size % tar.BLOCK
+            if name in wanted:
+                _check_length(f"{name} in {archive}", size, wanted[name])
+                found[name] = stream.read(size)
+                _check_length(f"{name} in {archive}", len(found[name]), size)
+                size = 0
+            tar.pass_over(stream, size + padding)
+        while stream.read(tar.BLOCK):  # at its end the checksum is compared
+            pass
     missing = sorted(wanted.keys() - found.keys())
     if missing:
         raise ValueError(f"{archive} has no {', '.join(missing)}; delete it and get it again")
-    return [[found[member] for member in part] for part in members]
+    return found
 
 
 def _records(content: bytes, source: _Source, where: str) -> Split:
@@ -302,7 +326,7 @@ class _explained:  # noqa: N801 - reads as a statement
         pass
 
     def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        damaged = isinstance(error, (EOFError, lzma.LZMAError, zlib.error, tarfile.TarError))
+        damaged = isinstance(error, (EOFError, lzma.LZMAError, zlib.error))
         if damaged or (isinstance(error, OSError) and error.errno is None):
             raise ValueError(
                 f"{self._path} is truncated or damaged ({error}); delete it and get it again"

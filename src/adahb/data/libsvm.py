@@ -7,7 +7,7 @@ import lzma
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,12 @@ from adahb.data.registry import SOURCES, Source
 
 FOLDER = "libsvm"
 """Where the files lie in a folder of data."""
+LONGEST_LINE = 2**24
+"""Bytes of a line, all of which are in memory at a time, and many times over."""
+_OF_A_NUMBER = 64
+"""Bytes that an entry or a label is written with, at most."""
+_DIGITS = 4000
+"""Of an index; Python turns no text of many more into a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +53,7 @@ def load_libsvm(
     *,
     n_features: int | None = None,
     dtype: DTypeLike = np.float64,
+    max_bytes: int | None = None,
 ) -> Dataset:
     """Read a data set of the LIBSVM collection by its name, or a file in that format by its path.
 
@@ -65,12 +72,17 @@ def load_libsvm(
     set).  Nothing is known of such a file: plain text with a digit changed, or that ends too early,
     may be another file that is as good; in a packed one its checksum tells.  Values are read into
     ``dtype``, float64 or float32.
+
+    A packed file that unpacks to more than text does, more than 100 times its size and 16 MiB, is
+    refused, and so is a line of more than 16 MiB.  ``max_bytes`` is another limit for both.
     """
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dtype must be float32 or float64, got {dtype}")
     if n_features is not None:
         check.integer("n_features", n_features, at_least=1)
+    if max_bytes is not None:
+        check.integer("max_bytes", max_bytes, at_least=1)
     name = os.fspath(name_or_path)
     if name in SOURCES:
         if n_features not in (None, SOURCES[name].columns):
@@ -78,13 +90,13 @@ def load_libsvm(
                 f"n_features must be left out for {name!r}, which has {SOURCES[name].columns}, "
                 f"got {n_features}"
             )
-        return _load_known(name, SOURCES[name], locate(name, data_home), dtype)
+        return _load_known(name, SOURCES[name], locate(name, data_home), dtype, max_bytes)
     path = Path(name).expanduser()
     if not path.is_file():
         raise FileNotFoundError(
             f"name_or_path must be an existing file or one of {', '.join(SOURCES)}; got {name!r}"
         )
-    X, y, _ = _read(path, n_features, dtype)
+    X, y, _ = _read(path, n_features, dtype, max_bytes)
     return Dataset(X, y, path.name, path)
 
 
@@ -102,13 +114,27 @@ def locate(
     packed = source.url is not None and files.is_packed(source.url)
     known_hash = None if packed else source.sha256
     return files.download(
-        name, source.file, source.url, known_hash, home, folder=FOLDER, offline=not download
+        name,
+        source.file,
+        source.url,
+        known_hash,
+        home,
+        folder=FOLDER,
+        largest=_largest(source),
+        offline=not download,
     )
 
 
-def _load_known(name: str, source: Source, path: Path, dtype: np.dtype[Any]) -> Dataset:
+def _largest(source: Source) -> int:
+    """So many bytes its text has at most."""
+    return _OF_A_NUMBER * (source.rows + source.nonzeros)
+
+
+def _load_known(
+    name: str, source: Source, path: Path, dtype: np.dtype[Any], max_bytes: int | None
+) -> Dataset:
     remedy = f"replace it by the published file, or read it unchecked by its path {str(path)!r}"
-    X, y, sha256 = _read(path, None, dtype)
+    X, y, sha256 = _read(path, None, dtype, max_bytes)
     found = {"rows": X.shape[0], "columns": X.shape[1], "nonzeros": X.nnz}
     for what, number in found.items():
         expected = getattr(source, what)
@@ -129,33 +155,46 @@ def _load_known(name: str, source: Source, path: Path, dtype: np.dtype[Any]) -> 
         raise ValueError(f"{path} {error}; {remedy}") from None
 
 
-class _Hashed:
-    """The lines of a file, its checksum growing as they are read."""
+class _Lines:
+    """The lines of a file, counted and checksummed as they are read."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self.hash = file, hashlib.sha256()
+    def __init__(self, file: IO[bytes], path: Path, longest: int) -> None:
+        self._file, self._path, self._longest = file, path, longest
+        self.hash, self.number, self.last = hashlib.sha256(), 0, b""
 
     def read(self, size: int = -1) -> bytes:
-        """Read as any file does."""
-        data = self._file.read(size)
-        self.hash.update(data)
-        return data
+        """Never called: it says that this is a file, of which the lines are taken."""
+        raise NotImplementedError(size)
 
     def __iter__(self) -> Iterator[bytes]:
-        for line in self._file:
+        while line := self._file.readline(self._longest + 1):
+            self.number, self.last = self.number + 1, line
+            if len(line) > self._longest:
+                raise files.TooLarge(
+                    f"{self._path}, line {self.number} has more than {self._longest} bytes: it is "
+                    "refused; max_bytes allows longer ones"
+                )
+            if b"\0" in line:
+                raise ValueError("it holds a zero byte, which no text does")
+            if b"_" in line and b"_" in line.split(b"#", 1)[0]:
+                raise ValueError("Python takes 1_0 for a number, and nobody else does")
             self.hash.update(line)
             yield line
 
 
 def _read(
-    path: Path, n_features: int | None, dtype: np.dtype[Any]
+    path: Path,
+    n_features: int | None,
+    dtype: np.dtype[Any],
+    max_bytes: int | None,
+    opened: Callable[[Path, int | None], IO[bytes]] = files.open_binary,
 ) -> tuple[sparse.csr_array[Any], NDArray[np.float64], str]:
     """Return matrix, targets and the sha256 of the (unpacked) file."""
     from sklearn.datasets import load_svmlight_file
 
     try:
-        with files.open_binary(path) as file:
-            lines = _Hashed(file)
+        with opened(path, max_bytes) as file:
+            lines = _Lines(file, path, max(LONGEST_LINE, max_bytes or 0))
             X, y = load_svmlight_file(lines, dtype=dtype, zero_based=False)
     except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -163,12 +202,18 @@ def _read(
         raise ValueError(
             f"{path} is truncated or damaged ({error}); delete it and get it again"
         ) from error
+    except files.TooLarge:
+        raise
     except (ValueError, OverflowError) as error:
-        raise ValueError(_complaint(path, str(error))) from error
+        wrong = _wrong(lines.last) or str(error)
+        raise ValueError(
+            f"{path}, line {lines.number}: {wrong}; {_REMEDY}, or the file is truncated"
+        ) from error
     if not X.shape[0]:
         raise ValueError(f"{path} has no samples: it is empty; delete it and get it again")
     if not (np.isfinite(X.data).all() and np.isfinite(y).all()):
-        raise ValueError(_complaint(path, f"it holds numbers that are not finite in {dtype}"))
+        with opened(path, max_bytes) as file:
+            raise ValueError(_not_finite(path, file, dtype))
     if n_features is not None and n_features < X.shape[1]:
         raise ValueError(
             f"n_features must be at least the {X.shape[1]} columns of {path}, got {n_features}"
@@ -183,15 +228,16 @@ def _narrow(X: Any, columns: int) -> sparse.csr_array[Any]:
     return sparse.csr_array(parts, shape=(X.shape[0], columns))
 
 
-def _complaint(path: Path, reason: str) -> str:
-    """What is wrong with a file, and in which line if that can be found."""
-    remedy = "every line must be 'label index:value ...', indices from 1 and rising"
-    with files.open_binary(path) as file:
-        for number, line in enumerate(file, start=1):
-            wrong = _wrong(line)
-            if wrong is not None:
-                return f"{path}, line {number}: {wrong}; {remedy}, or the file is truncated"
-    return f"{path} cannot be read ({reason}); {remedy}"
+_REMEDY = "every line must be 'label index:value ...', indices from 1 and rising"
+
+
+def _not_finite(path: Path, file: IO[bytes], dtype: np.dtype[Any]) -> str:
+    """In which line a number is not finite; in none, if it is only too large for the dtype."""
+    wrong = ((number, _wrong(line)) for number, line in enumerate(file, start=1))
+    found = next(((number, words) for number, words in wrong if words is not None), None)
+    if found is None:
+        return f"{path} cannot be read: it holds numbers that are not finite in {dtype}"
+    return f"{path}, line {found[0]}: {found[1]}; {_REMEDY}, or the file is truncated"
 
 
 def _wrong(line: bytes) -> str | None:
@@ -206,7 +252,7 @@ def _wrong(line: bytes) -> str | None:
             continue
         if not (colon and index.isdigit() and _is_finite(value)):
             return f"{_shown(entry)} is not index:value with a finite value"
-        if not before < int(index) < 2**31:
+        if len(index) > _DIGITS or not before < int(index) < 2**31:
             return (
                 f"the index {_shown(index)} comes after {before}"
                 if before
@@ -218,7 +264,7 @@ def _wrong(line: bytes) -> str | None:
 
 def _is_finite(number: bytes) -> bool:
     try:
-        return math.isfinite(float(number))
+        return b"_" not in number and math.isfinite(float(number))
     except ValueError:
         return False
 

@@ -28,8 +28,10 @@ from adahb.experiments import peers
 from adahb.experiments.bench_linear_cost import SOLVERS, epoch_of, growth, memory
 from adahb.experiments.convex import Problem
 from adahb.experiments.rates import theory_alpha
+from adahb.experiments.result_files import LINEAR, ResultFile
 from adahb.experiments.runs import Method
 from adahb.experiments.store import read_json, to_json, write_whole
+from adahb.experiments.tables import linear_tables
 from adahb.experiments.turns import Json, machine, take_turns
 from adahb.linear import HeavyBallClassifier
 from adahb.problems import LinearObjective
@@ -65,7 +67,7 @@ def run(
     repeats = check.integer("repeats", repeats, at_least=1)
     limit = check.number("limit", limit, above=0)
     scale = check.number("scale", scale, above=0, at_most=1)
-    found: Json = read_json(out) if out is not None and out.exists() else {}
+    found = {} if out is None or not out.exists() else _kept(out)
     found |= {"benchmark": "linear", "machine": machine()}
     measure: dict[str, Callable[[], Any]] = {
         "steps": lambda: [steps(p, repeats, scale) for p in problems],
@@ -81,6 +83,13 @@ def run(
             if out is not None:
                 write_whole(out, to_json(found, 1))
     return found
+
+
+def _kept(path: Path) -> Json:
+    """What an earlier run has measured; it is shown again, beside what is new."""
+    with ResultFile(path, LINEAR, read_json(path)).understood() as found:
+        linear_tables(found)
+        return dict(found)
 
 
 def estimator(problem: Problem, solver: Any, **options: Any) -> Any:

@@ -28,7 +28,7 @@ def figure5(data: Json) -> Json:
             "x": _numbers(panel["step"]),
             "lines": [
                 *({"value": _rounded(curve["value"])} for curve in panel["curves"]),
-                {"x": [1, panel["T"]], "value": _rounded([panel["lower_bound"]] * 2)},
+                {"x": _numbers([1, panel["T"]]), "value": _rounded([panel["lower_bound"]] * 2)},
             ],
         }
         for panel in data["panels"]
@@ -88,6 +88,8 @@ def _deep_panel(cell: Json, protocol: str, quantity: str, labels: Sequence[str])
 def _chart(
     x: str, y: str, curves: Sequence[Json], views: dict[str, list[Json]], *, log_y: bool
 ) -> Json:
+    if not all(views.values()) or not views:
+        raise ValueError("there must be panels, and there are none")
     for name, panels in views.items():
         for panel in panels:
             lengths = [len(line.get("x", panel["x"])) for line in panel["lines"]]

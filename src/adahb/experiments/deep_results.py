@@ -22,7 +22,8 @@ from adahb.experiments.deep import (
     Protocol,
     last,
 )
-from adahb.experiments.findings import STAND_IN, Claim, Estimate, Finding, mean
+from adahb.experiments.findings import STAND_IN, Claim, Estimate, Finding, check_plain, mean
+from adahb.experiments.result_files import DEEP, ResultFile
 from adahb.experiments.store import Json, Store, read_json
 
 OURS = "AdaHB"
@@ -166,14 +167,10 @@ def kept_claims(folder: Path) -> list[Json]:
 
 
 def _claims_in(path: Path) -> list[Json]:
-    found = read_json(path)
-    wanted = set(Claim("", "", []).plain())
-    listed = found.get("claims") if isinstance(found, dict) else None
-    if not isinstance(listed, list) or not all(
-        isinstance(claim, dict) and wanted <= set(claim) for claim in listed
-    ):
-        raise ValueError(f"{path} holds no claims; delete it and run `adahb reproduce deep` again")
-    return listed
+    with ResultFile(path, DEEP, read_json(path)).understood() as found:
+        for claim in found["claims"]:
+            check_plain(claim)
+        return list(found["claims"])
 
 
 def _has_the_six(cell: Cell) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+
+from adahb import _checks as check
 
 Vector = NDArray[np.float64]
 Verdict = Literal["supported", "not supported", "undecided", "not measured"]
@@ -86,6 +88,26 @@ class Claim:
             for finding in self.findings
         ]
         return {**asdict(self), "verdict": self.verdict, "findings": findings}
+
+
+def check_plain(claim: Any) -> None:
+    """Refuse what has not the shape that :meth:`Claim.plain` gives, before it is shown."""
+    verdicts = get_args(Verdict)
+    for name in ("id", "statement", "remark"):
+        _check_is(claim[name], str, name)
+    check.choice("verdict", claim["verdict"], verdicts)
+    for finding in claim["findings"]:
+        _check_is(finding["what"], str, "what")
+        _check_is(finding["range"], str, "range")
+        if finding["verdict"] is not None:
+            check.choice("verdict", finding["verdict"], verdicts)
+        for name in ("value", "low", "high"):
+            _check_is(finding["estimate"][name], int | float | None, name)
+
+
+def _check_is(value: object, kind: Any, name: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {getattr(kind, '__name__', kind)}, got {value!r}")
 
 
 def exact(value: float) -> Estimate:

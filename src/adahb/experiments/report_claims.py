@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from adahb.experiments.findings import STAND_IN
+from adahb.experiments.findings import STAND_IN, check_plain
 from adahb.experiments.result_files import CLAIMS, DEEP, ResultFile
 from adahb.experiments.result_tables import interval
 from adahb.experiments.store import Json
@@ -95,6 +95,7 @@ def _parts(files: Sequence[ResultFile]) -> Iterator[Json]:
 
 
 def _part(claim: Json, file: ResultFile) -> Json:
+    check_plain(claim)
     if claim["verdict"] not in VERDICTS:
         raise ValueError(f"a verdict must be one of {VERDICTS}, got {claim['verdict']!r}")
     findings = [

@@ -95,7 +95,7 @@ def _block(n: int, file: ResultFile, chart: Json, about: str, folder: Path) -> J
         if kept is not None
     ]
     return {
-        "id": f"figure-{n}-{file.path.stem}",
+        "id": f"figure-{n}-{file.stem}",
         "title": f"Preset {file.preset}" if is_deep else "",
         "about": about,
         "chart": {**chart, "says": says},

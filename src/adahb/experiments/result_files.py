@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
+from adahb._files import read_whole
 from adahb.experiments.store import Json, read_json
 
 
@@ -61,6 +65,18 @@ PROJECTION = Kind(
 KINDS = (CLAIMS, DEEP, FIGURE5, FIGURE6, DIGITS, FORMS, PRECISION, STEP, LINEAR, PROJECTION)
 
 
+_MISUNDERSTOOD = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    StopIteration,
+    TypeError,
+    ValueError,
+)
+"""What happens to whoever takes one shape of data for another."""
+
+
 @dataclass(frozen=True)
 class ResultFile:
     """One file, read; what is in it is not trusted to have the right shape."""
@@ -72,22 +88,28 @@ class ResultFile:
     @property
     def name(self) -> str:
         """The file's name without its folder, which a page that travels must not show."""
-        return self.path.name
+        return os.fsencode(self.path.name).decode(errors="backslashreplace")
+
+    @property
+    def stem(self) -> str:
+        """The same without its ending."""
+        return self.name.removesuffix(".json")
 
     @property
     def preset(self) -> str:
         """Of a file of deep results: the preset in its name."""
-        return self.path.stem.removeprefix("deep-")
+        return self.stem.removeprefix("deep-")
 
     @property
     def command(self) -> str:
-        """What makes just this file."""
+        """What makes just this file, as words that a shell takes for no more than that."""
         if self.kind is DEEP:
             needs = "" if self.preset == "quick" else " --data DATA --device cuda"
-            return f"adahb reproduce deep --preset {self.preset}{needs} --out DIR"
+            return f"adahb reproduce deep --preset {shlex.quote(self.preset)}{needs} --out DIR"
         if self.kind is STEP:
-            device = "cpu" if self.content.get("device") == "cpu" else "cuda"
-            return f"adahb bench step --device {device} --json > DIR/{self.name}"
+            known = self.content if isinstance(self.content, dict) else {}
+            device = "cpu" if known.get("device") == "cpu" else "cuda"
+            return f"adahb bench step --device {device} --json > DIR/{shlex.quote(self.name)}"
         return self.kind.command
 
     @contextmanager
@@ -95,7 +117,7 @@ class ResultFile:
         """The content; where it is not what it should be, an error that names the file."""
         try:
             yield self.content
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except _MISUNDERSTOOD as error:
             raise ValueError(
                 f"{self.path} does not hold what its name says ({type(error).__name__}: {error}); "
                 f"delete it, and make it anew with: {self.command}"
@@ -129,18 +151,50 @@ def _order(path: Path) -> tuple[bool, str]:
     return path.name != "deep-paper.json", path.name
 
 
+_LARGEST_PICTURE = 2**26
+_PNG, _PNG_END = b"\x89PNG\r\n\x1a\n", re.compile(rb"IEND.{4}\Z", re.DOTALL)
+_ACTIVE = {"script", "foreignobject", "iframe", "object", "embed", "a", "set", "animate", "handler"}
+
+
 def picture(folder: Path, stem: str) -> tuple[str, bytes] | None:
     """The media type and bytes of a figure that is beside its data; SVG rather than PNG."""
-    for suffix, media, end in (
-        ("svg", "image/svg+xml", rb"</svg>\s*"),
-        ("png", "image/png", rb"IEND.{4}"),
+    for suffix, media, is_one in (
+        ("svg", "image/svg+xml", _is_drawing),
+        ("png", "image/png", lambda data: data.startswith(_PNG) and _PNG_END.search(data[-8:])),
     ):
         path = folder / f"{stem}.{suffix}"
         if path.is_file():
-            data = path.read_bytes()
-            if not re.search(end + rb"\Z", data[-64:], re.DOTALL):
+            data = read_whole(path, _LARGEST_PICTURE)
+            if not is_one(data):
                 raise ValueError(
-                    f"{path} is not a whole picture; delete it and run the command that made it"
+                    f"{path} is not a whole picture, or more than a picture; delete it and run the "
+                    "command that made it"
                 )
             return media, data
     return None
+
+
+def _is_drawing(data: bytes) -> bool:
+    """Whether it is SVG that does nothing: no scripts, no handlers, no links, no entities."""
+    if b"<!ENTITY" in data:
+        return False
+    try:
+        root = ElementTree.fromstring(data)
+    except (ElementTree.ParseError, LookupError, ValueError):
+        return False
+    return _local(root.tag) == "svg" and all(map(_is_still, root.iter()))
+
+
+def _is_still(element: ElementTree.Element) -> bool:
+    if _local(element.tag) in _ACTIVE:
+        return False
+    named = ((_local(name), value.strip()) for name, value in element.items())
+    return all(
+        not name.startswith("on") and (name != "href" or value.startswith(("#", "data:image/png")))
+        for name, value in named
+    )
+
+
+def _local(name: str) -> str:
+    """The name of an element or attribute without its namespace."""
+    return name.rpartition("}")[2].lower()

@@ -4,18 +4,19 @@ import hashlib
 import json
 import math
 import platform
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from rich.console import Console
 
 import adahb
-from adahb._files import Lease, remove_leftovers
+from adahb._files import Lease, read_whole, remove_leftovers
 from adahb._files import write_whole as write_whole
 from adahb._stopping import CTRL_C, Interrupted, held_back
 from adahb.experiments.backends import Backend, Processes
@@ -23,6 +24,12 @@ from adahb.experiments.progress import Board, News
 
 Json = Any
 
+_LARGEST = 2**26
+"""Bytes of a file of results, at most."""
+_DEEPEST = 50
+"""How deep lists may lie in lists."""
+_CONTROL = re.compile(r"[\x7f-\x9f]|(?<!\\)(?:\\\\)*\\(?:[bf]|u00(?:[0189][0-9a-f]|7f))", re.I)
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.I)
 _GLANCE = 1.0
 """Seconds between two looks for what others have done."""
 
@@ -170,12 +177,7 @@ def sealed(content: Mapping[str, Json]) -> dict[str, Json]:
 
 def read_json(path: Path) -> Json:
     """Read a JSON file, sealed or not; the error names the file and what to do."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path} is not a whole JSON file ({error}); delete it and run the command again"
-        ) from error
+    kept = parsed(read_whole(path, _LARGEST), path)
     if isinstance(kept, dict) and "sum" in kept:
         content = {key: value for key, value in kept.items() if key != "sum"}
         if kept["sum"] != _sum(content.get("result", content)):
@@ -183,6 +185,54 @@ def read_json(path: Path) -> Json:
                 f"{path} is not as it was written; delete it and run the command again"
             )
     return kept
+
+
+def parsed(content: bytes, path: Path) -> Json:
+    """What a JSON file holds: finite numbers, text that can be shown, nested as results are.
+
+    Whoever goes on with it need not fear a number that JSON cannot write, control characters that
+    a terminal obeys, or a depth at which Python gives up.
+    """
+    try:
+        text = content.decode()
+        value = json.loads(text, parse_constant=_no_number, parse_float=_finite_number)
+        _check_text(text, value)
+        _check_depth(value)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} is not a whole JSON file ({error}); delete it and run the command again"
+        ) from error
+    return value
+
+
+def _finite_number(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _no_number(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no finite number")
+
+
+def _check_text(text: str, value: Json) -> None:
+    if found := _CONTROL.search(text):
+        raise ValueError(f"control character {found[0]!r}")
+    if _SURROGATE.search(text):
+        json.dumps(value, ensure_ascii=False).encode()  # fails for halves of characters
+
+
+def _check_depth(value: Json) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return
+    raise ValueError(f"nested more than {_DEEPEST} deep")
+
+
+def _inside(value: Json) -> Iterable[Json]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def environment() -> dict[str, str]:

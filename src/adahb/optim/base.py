@@ -67,9 +67,7 @@ class HeavyBall(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
-            allowed.check_values(group)
-            self._schedule(group)
-            allowed.check_constraint(group)
+            self._check_options(group)
         except BaseException:
             self.param_groups.pop()
             raise
@@ -78,6 +76,12 @@ class HeavyBall(Optimizer):
         if group["constraint"] is not None:
             for p in group["params"]:
                 allowed.start_inside(p, group["constraint"])
+
+    def _check_options(self, group: Group) -> None:
+        """Refuse options that mean nothing, or not for these parameters."""
+        allowed.check_values(group)
+        self._schedule(group)
+        allowed.check_constraint(group)
 
     # ---------------------------------------------------------------- the step
 
@@ -327,15 +331,21 @@ class HeavyBall(Optimizer):
         Both hooks stand between those of the user: what is checked and restored is what a user's
         pre-hooks have made of the given state, and a user's post-hooks see the restored one.
         """
+        if not isinstance(state_dict, dict):
+            raise TypeError(f"state_dict must be a dict, got {type(state_dict).__name__}")
         saved: Group = {}
 
         def take(_: Optimizer, given: Group) -> Group:
             allowed_elsewhere = ("gamma", "delta", "momentum", "power", "projection", "form")
+            method = type(self).__name__
+            kept.check_saved(method, given, self.param_groups)
             given = kept.up_to_date(given, self.param_groups)
-            kept.check_saved(type(self).__name__, given, self.defaults, allowed_elsewhere)
+            kept.check_groups(method, given, self.defaults, allowed_elsewhere)
             saved.update(kept.decode(given))
+            for own, group in zip(self.param_groups, saved["param_groups"], strict=True):
+                self._check_options({**group, "params": own["params"]})
             for p, state, group in self._entries(saved):
-                kept.check_entry(type(self).__name__, p, state, self._recipe(group))
+                kept.check_entry(method, p, state, self._recipe(group))
             return saved
 
         def restore(_: Optimizer) -> None:

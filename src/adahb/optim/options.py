@@ -50,7 +50,7 @@ def check_values(group: Group) -> None:
     """Refuse values that mean nothing; the schedule looks at those that it takes itself."""
     lr = group["lr"]
     if isinstance(lr, Tensor):
-        if lr.numel() != 1:
+        if lr.numel() != 1 or lr.is_meta:
             raise ValueError(f"lr must be a number or a tensor of one element, got {lr!r}")
         lr = lr.item()
     most = _largest(group)
@@ -78,6 +78,8 @@ def check_values(group: Group) -> None:
     if group["differentiable"] and any(map(sharding.is_dtensor, group["params"])):
         raise ValueError("differentiable=True must go without parameters that are DTensors")
     _check_narrow(group)
+    if "power" in group:
+        check.number("power", group["power"], at_least=0)
     if group.get("momentum") is not None:
         check.number("momentum", group["momentum"], at_least=0, below=1)
         for name, nothing in (("power", 0), ("averaging_tick", None)):

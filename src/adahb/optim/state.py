@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,9 @@ Not "step", which torch.compile and `load_state_dict` of torch treat in ways of 
 U, Z, P, V, AVERAGE = "u", "z", "p", "v", "average"
 LOW, SCALE = "low", "_scale"
 """Low digits of the parameter; what is added to the name of a state in blocks for its scales."""
+
+MOST_STEPS = 2**53
+_COUNTS = (torch.int64, torch.int32)
 
 _NARROW = {"bf16": (torch.bfloat16, torch.bfloat16), "int8": (torch.int8, torch.uint8)}
 """The dtypes of the buffer and of v."""
@@ -101,7 +104,38 @@ def up_to_date(saved: Group, groups: list[Group]) -> Group:
     return {**saved, "param_groups": filled}
 
 
-def check_saved(method: str, saved: Group, defaults: Group, foreign: Iterable[str]) -> None:
+def check_saved(method: str, saved: Any, groups: list[Group]) -> None:
+    """Refuse what is no state dict for parameters in such groups, whatever it is instead."""
+    wanted = f"the state must be what {method}.state_dict() has returned, a dict of"
+    if not (
+        isinstance(saved, Mapping)
+        and isinstance(saved.get("state"), Mapping)
+        and isinstance(saved.get("param_groups"), list | tuple)
+        and all(isinstance(group, Mapping) for group in saved["param_groups"])
+    ):
+        raise ValueError(f"{wanted} 'state', a dict, and 'param_groups', a list of dicts")
+    counts = []
+    for group in saved["param_groups"]:
+        if not isinstance(group.get("params"), list | tuple):
+            raise ValueError(f"{wanted} groups with a list 'params', got {group.get('params')!r}")
+        counts.append(len(group["params"]))
+    own = [len(group["params"]) for group in groups]
+    if counts != own:
+        raise ValueError(
+            f"{wanted} groups that match the size of those of the optimizer, {own}, got {counts}"
+        )
+    keys = [key for group in saved["param_groups"] for key in group["params"]]
+    if not all(isinstance(key, int | str) for key in keys) or len(set(keys)) < len(keys):
+        raise ValueError(f"{wanted} groups with a number for each parameter, got {keys}")
+    strange = [key for key in saved["state"] if key not in keys]
+    if strange:
+        raise ValueError(f"{wanted} a state for parameters of its groups, got {strange[:5]}")
+    for key, entry in saved["state"].items():
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"{wanted} a dict for each parameter, got {entry!r} for {key!r}")
+
+
+def check_groups(method: str, saved: Group, defaults: Group, foreign: Iterable[str]) -> None:
     """Refuse the groups of another optimizer; ``foreign`` are options of ours that it may have."""
     wrong = f"the state must be one of {method}, but its groups"
     for group in saved["param_groups"]:
@@ -121,13 +155,55 @@ def check_entry(method: str, p: Tensor, state: Group, recipe: Recipe) -> None:
             f"the state must be one of {method} with the same options, which holds "
             f"{', '.join(wanted)} for a parameter, got {', '.join(map(str, state)) or 'nothing'}"
         )
-    for key in (key for key in wanted[1:] if key in state):
+    _check_clock(state[CLOCK])
+    for key in (key for key in dict.fromkeys((*wanted[1:], LOW)) if key in state):
         shape = (narrow.size_of(p.shape),) if key.endswith(SCALE) else tuple(p.shape)
-        if state[key].shape != shape:
-            raise ValueError(
-                f"the state of a parameter of shape {tuple(p.shape)} must have the shape {shape} "
-                f"under {key!r}, got {tuple(state[key].shape)}"
-            )
+        about = f"the state of a parameter of shape {tuple(p.shape)} must have"
+        value = state[key]
+        if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
+            raise ValueError(f"{about} a plain tensor under {key!r}, got {_shown(value)}")
+        if value.shape != shape:
+            raise ValueError(f"{about} the shape {shape} under {key!r}, got {tuple(value.shape)}")
+        dtypes = _dtypes(key, p, recipe)
+        if value.dtype not in dtypes:
+            allowed = " or ".join(map(str, dtypes))
+            raise ValueError(f"{about} {allowed} under {key!r}, got {value.dtype}")
+        if (key == V or key.endswith(SCALE)) and bool((value < 0).any()):
+            raise ValueError(f"{about} no negative numbers under {key!r}, got {_least(value)}")
+
+
+def _check_clock(clock: Any) -> None:
+    """Refuse what does not count steps, or so many that float64 does not count them any more."""
+    is_count = isinstance(clock, Tensor) and clock.numel() == 1 and not clock.is_meta
+    is_count = is_count and clock.layout is torch.strided and clock.dtype in _COUNTS
+    if not is_count or not 0 <= int(clock) <= MOST_STEPS:
+        raise ValueError(
+            f"the state must have under {CLOCK!r} a tensor that counts the steps, an integer from "
+            f"0 to 2^53, got {clock.item() if is_count else _shown(clock)}"
+        )
+
+
+def _dtypes(key: str, p: Tensor, recipe: Recipe) -> tuple[torch.dtype, ...]:
+    """In what the state of a parameter may have been kept."""
+    if key == LOW:
+        return (torch.int16,)
+    if key.endswith(SCALE):
+        return (torch.float32,)
+    if recipe.state_dtype is not None and key != AVERAGE:
+        return (_NARROW[recipe.state_dtype][key == V],)
+    wide = (torch.complex64, torch.complex128), (torch.float32, torch.float64)
+    return wide[key == V or not p.is_complex()]
+
+
+def _least(x: Tensor) -> float:
+    return float((x.full_tensor() if sharding.is_dtensor(x) else x).min())
+
+
+def _shown(value: Any) -> str:
+    """What a value is, in few words."""
+    if isinstance(value, Tensor):
+        return f"a tensor of {value.dtype}, shape {tuple(value.shape)} and {value.layout}"
+    return f"a {type(value).__name__}"
 
 
 def restored(
