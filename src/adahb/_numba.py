@@ -80,7 +80,7 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        code: Any = function.__code__  # type: ignore[attr-defined]
+        code: Any = function.__code__
         stamp = self._impl.locator.get_source_stamp(), _folder(Path(code.co_filename).parent)
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 

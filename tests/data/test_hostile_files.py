@@ -5,11 +5,13 @@ import gzip
 import io
 import json
 import lzma
+import os
 import re
 import subprocess
 import sys
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,12 +22,10 @@ MIB = 2**20
 HUGE = 10 * 2**30
 PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lambda b: lzma.compress(b, preset=0)}
 READ = """
-import json, resource, sys
+import json, sys
 from sklearn.datasets import load_svmlight_file
 from adahb.data import load_images, load_libsvm
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+from faults.fuzz import peak
 
 before, said = peak(), []
 for name, home in json.loads(sys.argv[1]):
@@ -74,8 +74,11 @@ def test_bombs_are_refused_and_memory_stays(tmp_path):
         for k, entry in enumerate((junk, long, pax, member))
     ]
     given = [(str(path), "") for path in text] + [("cifar10", str(path.parent)) for path in tars]
+    tests = str(Path(__file__).parents[1])
+    paths = os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))
     run = subprocess.run(
         [sys.executable, "-c", READ, json.dumps(given)],
+        env={**os.environ, "PYTHONPATH": paths},
         check=True,
         capture_output=True,
         text=True,

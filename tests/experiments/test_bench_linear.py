@@ -91,10 +91,11 @@ def test_all_parts(small, tmp_path):
 
 def test_parts_not_asked_for_stay(small, tmp_path):
     out = tmp_path / "linear.json"
-    out.write_text('{"steps": "kept"}')
+    kept = [{"dataset": "digits", "csr bytes": 2**20, "peak bytes": 2**21, "ratio": 2.0}]
+    out.write_text(json.dumps({"memory": kept}))
     found = bench_linear.run([CANCER], parts=["growth"], repeats=1, scale=0.01, out=out)
-    assert found["steps"] == "kept"
-    assert set(read_json(out)) == {"steps", "growth", "benchmark", "machine"}
+    assert found["memory"] == kept
+    assert set(read_json(out)) == {"memory", "growth", "benchmark", "machine"}
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_an_interrupt_is_said_and_what_is_done_is_kept(
     arguments = ("reproduce", "synthetic", "--out", tmp_path, "--T", "30")
     code, _, errors = adahb(*arguments)
     assert code == wanted
-    assert "with 2 of 8 runs done" in errors
+    assert re.search(r"with [23] of 8 runs done", errors)  # the next may come before the signal
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
     monkeypatch.setattr(store.Store, "_keep", keep)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}

@@ -37,7 +37,7 @@ def offline(monkeypatch):
     """Downloads fail; what was tried, and whether it was allowed to, is listed."""
     tried = []
 
-    def download(name, file, url, known_hash, home, *, folder, offline):
+    def download(name, file, url, known_hash, home, *, folder, offline, largest):
         tried.append((name, offline))
         raise (FileNotFoundError if offline else files.DownloadFailed)(f"no {name}")
 

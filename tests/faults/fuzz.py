@@ -174,7 +174,7 @@ class Watch:
         self._outcomes: Counter[str] = Counter()
         self.tried = 0
         target.attempt(target.seeds[0] if target.seeds else bytes(96))  # loads what loads late
-        self._before, self._begun = _peak(), time.process_time()
+        self._before, self._begun = peak(), time.process_time()
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
         resource.setrlimit(resource.RLIMIT_AS, (taken + ROOM, taken + ROOM))
         signal.signal(signal.SIGPROF, _too_long)
@@ -198,7 +198,7 @@ class Watch:
             self._tell()
 
     def _tell(self) -> None:
-        seconds, grown = time.process_time() - self._begun, _peak() - self._before
+        seconds, grown = time.process_time() - self._begun, peak() - self._before
         assert grown < GROWTH, f"the memory in use grew by {grown:.0f} MiB"
         told = {
             "tried": self.tried,
@@ -217,8 +217,15 @@ def _too_long(*_: object) -> None:
     raise TooLong("it does not come to an end")
 
 
-def _peak() -> float:
-    """MiB of memory in use at most, so far."""
+def peak() -> float:
+    """MiB of memory in use at most, so far, by this program.
+
+    What `getrusage` says a process begins with is the most that the process used which began it.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (x for x in status.read_text().splitlines() if x.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -101,7 +101,9 @@ class Kernel:
         while self.steps < until:
             t = np.arange(self.steps + 1, min(self.steps + CHUNK, until) + 1)
             parts = cpu._numbers(numbers(schedule(self.method), LR, t), self.how)
-            at = np.stack(np.broadcast_arrays(*parts, -1.0, 1.0), axis=1).astype(self.dtype)
+            largest = self.how.largest(torch.from_numpy(np.empty(0, self.dtype)).dtype)
+            columns = np.broadcast_arrays(*parts, -1.0, 1.0, largest)
+            at = np.stack(columns, axis=1).astype(self.dtype)
             w, g = self.arrays[:2]
             _loop(self.method)(self.X, self.y, w, g, self.table, self.ends, at, self.steps + 1)
             self.steps += t.size

@@ -177,7 +177,7 @@ def test_a_fit_goes_on_in_another_loop():
 def test_divergence_is_said(loop):
     X, y = data()
     machine = Machine(
-        sparse.csr_array(1e200 * X), y, "squared_error", HB(alpha=1e200), loop=loop.name
+        sparse.csr_array(1e35 * X), y, "squared_error", HB(alpha=1e100), loop=loop.name
     )
     with pytest.raises(FloatingPointError, match="not finite at step"):
         machine.run(epochs(20, 10))
@@ -185,8 +185,8 @@ def test_divergence_is_said(loop):
 
 def test_what_overflows_is_said_or_finite():
     X, y = text_like(50, 100, 10)
-    X.data *= 1e200
-    for schedule in (HB(alpha=1e200), AdaHB(alpha=1e200, gamma=1)):
+    X.data *= 1e35
+    for schedule in (HB(alpha=1e100), AdaHB(alpha=1e100, gamma=1)):
         machine = Machine(X, y, "hinge", schedule, constraint=L1Ball(1.0), loop="lazy")
         try:
             machine.run(epochs(50, 2))
