@@ -68,6 +68,8 @@ results: install ## the committed results and the README's numbers, made again
 
 soak: install ## kills, full disks, damaged files, hostile input for SOAK=20 minutes
 	$(BIN)/python -m tests.faults.soak --minutes $(SOAK) --out results/soak.json
+	$(BIN)/python -m tests.faults.plots results/soak.json
+	$(BIN)/python benchmarks/readme.py
 
 docs: install ## the documentation site, in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

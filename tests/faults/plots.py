@@ -1,10 +1,17 @@
-"""Pictures of long runs, from the data of `long.soak`."""
+"""Pictures of long runs, from the data of `long.soak`.
+
+``python -m tests.faults.plots results/soak.json`` draws them beside that file.
+"""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adahb.experiments.figures import COLOURS
+from adahb._files import write_whole
+from adahb.experiments.figures import COLOURS, render
+from adahb.experiments.store import read_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,13 +68,14 @@ def memory(data: Json) -> Figure:
 
 
 def _levels(axes: Axes, x: list[int], lines: dict[str, list[int]]) -> None:
+    warm, reached = len(x) // 3, [-1.0, 1.0]  # at least: what is flat is seen to be
     for colour, (label, values) in zip(COLOURS, lines.items(), strict=False):
-        base = values[len(values) // 3]
-        axes.plot(x, [(v - base) / MIB for v in values], color=colour, linewidth=1.6, label=label)
-    axes.axvline(x[len(x) // 3], color="#555555", linewidth=1, linestyle=":", label="warm")
-    low, high = axes.get_ylim()
-    axes.set_ylim(min(low, -1.0), max(high, 1.0))  # what is flat is seen to be
+        levels = [(v - values[warm]) / MIB for v in values]
+        axes.plot(x, levels, color=colour, linewidth=1.6, label=label)
+        reached += levels[warm:]
+    axes.axvline(x[warm], color="#555555", linewidth=1, linestyle=":", label="warm")
     axes.set(ylabel="MiB above that when warm", xlim=(0, x[-1]))
+    axes.set_ylim(1.1 * min(reached), 1.1 * max(reached))  # the way up may begin far below
     _finish(axes)
     axes.legend(frameon=False, fontsize="small")
 
@@ -75,3 +83,15 @@ def _levels(axes: Axes, x: list[int], lines: dict[str, list[int]]) -> None:
 def _finish(axes: Axes) -> None:
     axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def main() -> None:
+    file = Path(sys.argv[1])
+    data = read_json(file)["parts"]["long"]
+    for name, figure in (("drift", drift(data["drift"])), ("memory", memory(data))):
+        for kind in ("png", "svg"):
+            write_whole(file.with_name(f"soak-{name}.{kind}"), render(figure, kind))
+
+
+if __name__ == "__main__":
+    main()

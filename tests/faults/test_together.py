@@ -1,6 +1,7 @@
 """What is made together, or interrupted, is what is made alone: see `together.py`."""
 
 import random
+import time
 
 import pytest
 from faults import together
@@ -33,26 +34,30 @@ JUPYTER = """
 import numpy as np
 from adahb.linear import HeavyBallClassifier
 X = np.random.default_rng(0).normal(size=(2000, 50))
+y = np.where(X[:, 0] > 0, 1, -1)
+HeavyBallClassifier(tol=None, max_iter=1, step_size=1.0).fit(X, y)  # compiles
 model = HeavyBallClassifier(tol=None, max_iter=10**9, step_size=1.0)
 print("begun")
-model.fit(X, np.where(X[:, 0] > 0, 1, -1))
+model.fit(X, y)
 """
 
 
 def test_a_notebook_can_be_interrupted():
     pytest.importorskip("ipykernel")
-    manager = pytest.importorskip("jupyter_client").manager
+    manager = pytest.importorskip("jupyter_client.manager")
     kernel, client = manager.start_new_kernel()
     try:
         wanted = client.execute(JUPYTER)
         while client.get_iopub_msg(timeout=120)["msg_type"] != "stream":
             pass
+        time.sleep(1)  # some epochs
         kernel.interrupt_kernel()
         reply = client.get_shell_msg(timeout=120)
         assert reply["parent_header"]["msg_id"] == wanted
         assert reply["content"]["ename"] == "KeyboardInterrupt"
         client.execute("assert model.t_ % 2000 == 0 and model.predict(X).size == 2000")
-        assert client.get_shell_msg(timeout=120)["content"]["status"] == "ok"
+        content = client.get_shell_msg(timeout=120)["content"]
+        assert content["status"] == "ok", content
     finally:
         client.stop_channels()
         kernel.shutdown_kernel(now=True)
