@@ -28,7 +28,7 @@ from adahb.experiments.store import read_json
 NUMBERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 CLEAN_ENDS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGINT: CTRL_C}
 GOES_ON = "the same command goes on from there"
-FORKED, COMMANDS, CLUSTERED = 56, 6, 1
+FORKED, COMMANDS, CLUSTERED = 72, 6, 1
 """Disturbed jobs of each sort in a whole soak."""
 KINDS = {
     "forked": "",

@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -124,6 +125,7 @@ def main() -> None:
     if unknown := sorted({*names} - {*PARTS}):
         parser.error(f"--parts takes {', '.join(PARTS)}, got {', '.join(unknown)}")
     sys.path.insert(0, str(TESTS))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for what waits
     console = Console(stderr=True)
     try:
         with tempfile.TemporaryDirectory() as scratch, stoppable():

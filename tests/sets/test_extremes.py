@@ -158,3 +158,13 @@ def test_the_memory_of_ten_million_entries(q):
     tracemalloc.stop()
     assert q.contains(y)
     assert peak <= (4.2 if isinstance(q, sets.L2Ball) else 1.1) * x.nbytes
+
+
+def test_a_level_is_not_thrown_back_by_slopes_far_apart():
+    """Each entry alone fills the radius, and the heavy one stays: the steps must not cycle."""
+    most = np.finfo(np.float64).max
+    x = torch.tensor([-most, most, -most], dtype=torch.float64)
+    h = torch.tensor([6.6e16, 1.9e-16, 1.8e-92], dtype=torch.float64)
+    with blindfold():
+        y = sets.L1Ball(most).project(x, h)
+    assert y.tolist() == [-most, 0.0, 0.0]

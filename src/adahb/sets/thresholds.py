@@ -87,16 +87,18 @@ def _level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> tu
     steps leave behind the rounding of the sums that found the set by sorting.  Where rows are
     parted it starts from the floor instead, left of the root, and rises, for the function is
     convex, until the set no longer shrinks (Michelot's method): each step at least quarters the
-    product of excess and slope.
+    product of excess and slope.  After the first step Newton's method only rises; where slopes are
+    many powers of ten apart, rounding could throw it back to where it began.
     """
     climbs = parted(xp)
     level = floor if climbs else _sorted_level(u, q, target, floor, xp)
     active = u > level * q
-    for _ in range(_MOST_STEPS if climbs else _STEPS_AFTER_SORTING):
+    for k in range(_MOST_STEPS if climbs else _STEPS_AFTER_SORTING):
         before = level
         masses = xp.where(active, u, 0.0), xp.where(active, q, 0.0)
         mass, slope = row_sums(masses, xp)
         level = (mass - target) / xp.where(slope > 0, slope, 1.0)
+        level = level if not k else xp.where(level > before, level, before)
         active = u > level * q
         if climbs and not bool((level > before).any()):
             break
