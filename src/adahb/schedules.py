@@ -239,7 +239,8 @@ class HB(Schedule):
         super().__post_init__()
         self._set("power", check.number("power", self.power, at_least=0))
         if self.averaging_tick is not None:
-            tick = check.integer("averaging_tick", self.averaging_tick, at_least=1)
+            wanted = self.averaging_tick
+            tick = check.integer("averaging_tick", wanted, at_least=1, at_most=LATEST)
             self._set("averaging_tick", None if tick == self.tick else tick)
 
     def __call__(self, step: Any) -> Coefficients:

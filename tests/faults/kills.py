@@ -122,6 +122,10 @@ class Disturber:
             assert "Exception ignored" not in said, context
             return "in order, with a word"
         assert code in (-number, 1), context
+        if said.strip() and all(
+            str(self.folder) in line for line in said.split()
+        ):  # the list of what it has made
+            return "after it was done"
         assert "KeyboardInterrupt" in said or not said.strip(), context
         assert set(self.folder.rglob("*")) == before, context
         return "before it began"

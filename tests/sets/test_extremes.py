@@ -168,3 +168,11 @@ def test_a_level_is_not_thrown_back_by_slopes_far_apart():
     with blindfold():
         y = sets.L1Ball(most).project(x, h)
     assert y.tolist() == [-most, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("x", "h"), [(-1.19026893e308, 2.28467648e-16), (-1.7e308, 1e12)])
+def test_one_entry_takes_the_largest_float(x, h):
+    most = np.finfo(np.float64).max
+    simplex = sets.Simplex(most, dim=0)
+    assert simplex.project(np.array([x])).tolist() == [most]
+    assert simplex.project(np.array([[x, x]]), np.array([[h, 1.0]])).tolist() == [[most, most]]

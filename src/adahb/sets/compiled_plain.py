@@ -56,7 +56,7 @@ def _plain_rows(
         if base == 0.0 and signed:
             start = top / unit - radius / unit
         level, gain = _level(x[k], heights, base, peak, 1 / unit, radius / unit, start, signed)
-        _write(x[k], heights, base, peak, 1 / unit, level, gain * unit, signed, out[k])
+        _write(x[k], heights, base, peak, 1 / unit, level, gain * unit, radius, signed, out[k])
     return True
 
 
@@ -176,9 +176,12 @@ def _level(
 @reordering
 def _write(
     x: Vector, heights: Vector, base: float, peak: float, scale: float, level: float, gain: float,
-    signed: bool, out: Vector,
+    most: float, signed: bool, out: Vector,
 ) -> None:  # fmt: skip
-    """Write what is above the level into ``out``, which holds zeros."""
+    """Write what is above the level into ``out``, which holds zeros.
+
+    No entry exceeds ``most``, the radius; where that is the largest float, rounding could.
+    """
     for b in range(heights.size):
         if _rest(np.float64(heights[b]), base, peak, scale, level) <= 0:
             continue
@@ -186,8 +189,8 @@ def _write(
         if signed:
             for i in range(block.size):
                 rest = _rest(np.float64(block[i]), base, peak, scale, level)
-                target[i] = max(0.0, rest) * gain
+                target[i] = min(max(0.0, rest) * gain, most)
         else:
             for i in range(block.size):
                 rest = _rest(abs(np.float64(block[i])), base, peak, scale, level)
-                target[i] = np.copysign(max(0.0, rest) * gain, np.float64(block[i]))
+                target[i] = np.copysign(min(max(0.0, rest) * gain, most), np.float64(block[i]))

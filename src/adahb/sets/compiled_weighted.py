@@ -65,7 +65,7 @@ def project_weighted(
             stop = min(start + BLOCK, x.shape[1])
             _write_weighted(
                 x[k, start:stop], _part(w, start, stop), 1 / heaviest, u[place:count],
-                q[place:count], level, gain, unit, signed, out[k, start:stop],
+                q[place:count], level, gain, target, unit, signed, out[k, start:stop],
             )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def _weighted_level(u: Vector, q: Vector, level: float, target: float) -> tuple[
 @exact
 def _write_weighted(
     x: Vector, w: Vector, heaviest: float, u: Vector, q: Vector, level: float, gain: float,
-    unit: float, signed: bool, out: Vector,
+    target: float, unit: float, signed: bool, out: Vector,
 ) -> None:  # fmt: skip
     """Write what is above the level into ``out``; ``u`` is spent."""
     for i in range(x.size):
@@ -230,8 +230,8 @@ def _write_weighted(
         for i in range(x.size):
             u[i] /= w[i] * heaviest
     if signed:
-        for i in range(x.size):
-            out[i] = u[i] * unit
+        for i in range(x.size):  # no more than all, if that is the largest float and rounded up
+            out[i] = min(u[i], target) * unit
     else:
         for i in range(x.size):  # no longer than x, if the largest floats are rounded up
             out[i] = np.copysign(min(u[i] * unit, abs(np.float64(x[i]))), np.float64(x[i]))

@@ -87,39 +87,45 @@ def _level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> tu
     steps leave behind the rounding of the sums that found the set by sorting.  Where rows are
     parted it starts from the floor instead, left of the root, and rises, for the function is
     convex, until the set no longer shrinks (Michelot's method): each step at least quarters the
-    product of excess and slope.  After the first step Newton's method only rises; where slopes are
-    many powers of ten apart, rounding could throw it back to where it began.
+    product of excess and slope.  Newton's method falls no further than sorting may have been wrong,
+    and then only rises: where slopes are many powers of ten apart, a step back would lead far away.
     """
     climbs = parted(xp)
-    level = floor if climbs else _sorted_level(u, q, target, floor, xp)
+    level, least = (floor, floor) if climbs else _sorted_level(u, q, target, floor, xp)
     active = u > level * q
-    for k in range(_MOST_STEPS if climbs else _STEPS_AFTER_SORTING):
+    for _ in range(_MOST_STEPS if climbs else _STEPS_AFTER_SORTING):
         before = level
         masses = xp.where(active, u, 0.0), xp.where(active, q, 0.0)
         mass, slope = row_sums(masses, xp)
         level = (mass - target) / xp.where(slope > 0, slope, 1.0)
-        level = level if not k else xp.where(level > before, level, before)
+        level = least = xp.where(level > least, level, least)
         active = u > level * q
         if climbs and not bool((level > before).any()):
             break
     return level, active
 
 
-def _sorted_level(u: Array, q: Array, target: float, floor: Array, xp: Namespace) -> Array:
-    """Return the level up to the rounding of long sums.
+def _sorted_level(
+    u: Array, q: Array, target: float, floor: Array, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return the level up to the rounding of long sums, and what it is at least.
 
     With entries sorted by u/q those above the root come first, and running sums tell how many they
-    are.
+    are.  The level is at least where the next of them is met.
     """
     ratio = u / q
     order = xp.argsort(ratio, axis=-1, descending=True)
     ratio, *terms = (xp.take_along_axis(part, order, axis=-1) for part in (ratio, u, q))
     mass, slope = (xp.cumsum(part, axis=-1) for part in terms)
     above = (mass - ratio * slope < target) | xp.isinf(ratio)
-    last = xp.sum(xp.astype(above, xp.int64), axis=-1, keepdims=True)
-    last = one_hot(xp.clip(last - 1, 0, None), u, xp)
+    count = xp.sum(xp.astype(above, xp.int64), axis=-1, keepdims=True)
+    last = one_hot(xp.clip(count - 1, 0, None), u, xp)
     level = (pick(mass, last, xp) - target) / pick(slope, last, xp)
-    return xp.where(level > floor, level, floor)
+    below = one_hot(xp.clip(count, None, u.shape[-1] - 1), u, xp)
+    error = 4 * u.shape[-1] * float(xp.finfo(u.dtype).eps) * pick(mass / slope, below, xp)
+    least = xp.where(count < u.shape[-1], pick(ratio, below, xp) - xp.abs(error), floor)
+    least = xp.where(least > floor, least, floor)
+    return xp.where(level > least, level, least), least
 
 
 def project_l1(
