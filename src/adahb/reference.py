@@ -204,7 +204,7 @@ def hb(
     if momentum is None:
         schedule = schedules.HB(alpha=alpha, power=power, tick=tick, averaging_tick=averaging_tick)
     else:
-        _no_averaging(power, averaging_tick)
+        schedules.require_no_averaging(power, averaging_tick)
         schedule = schedules.HBConstant(alpha=alpha, beta=momentum, tick=tick)
     return run(objective, steps, schedule, **options)
 
@@ -234,7 +234,7 @@ def adahb(
             averaging_tick=averaging_tick,
         )
     else:
-        _no_averaging(power, averaging_tick)
+        schedules.require_no_averaging(power, averaging_tick)
         schedule = schedules.AdaHBConstant(
             alpha=alpha, gamma=gamma, delta=delta, beta=momentum, tick=tick
         )
@@ -313,16 +313,6 @@ def run(
         trace=_trace(rows if stop in recorded else rows[:-1]),
         state=State(schedule, settings, stop, point, average, source.evidence),
     )
-
-
-def _no_averaging(power: float, averaging_tick: int | None) -> None:
-    """Refuse what says how the weights of t/(t+2) go, where momentum is constant."""
-    if power != 0:
-        raise ValueError(f"power must be 0 with constant momentum, got {power!r}")
-    if averaging_tick is not None:
-        raise ValueError(
-            f"averaging_tick must be None with constant momentum, got {averaging_tick!r}"
-        )
 
 
 def take_step(

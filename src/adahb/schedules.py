@@ -357,6 +357,16 @@ def best_alpha(
     return D * math.sqrt(gamma / (2 * (2 - gamma)))
 
 
+def require_no_averaging(power: float, averaging_tick: int | None) -> None:
+    """Refuse what says how the weights of t/(t+2) go, where momentum is constant."""
+    if power != 0:
+        raise ValueError(f"power must be 0 with constant momentum, got {power!r}")
+    if averaging_tick is not None:
+        raise ValueError(
+            f"averaging_tick must be None with constant momentum, got {averaging_tick!r}"
+        )
+
+
 def _slowed(step: Any, tick: int) -> Any:
     """The t of a clock that goes on every ``tick`` steps."""
     t = _clock(step)

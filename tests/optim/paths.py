@@ -7,12 +7,24 @@ so that two runs which round differently stay near each other.
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 import torch
 
 from adahb import optim, reference, schedules
 from adahb.problems import Function
 from adahb.sets import Box, L1Ball, L2Ball, Simplex
 
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
+    ),
+]
+"""Where a test runs: the second where there is one."""
 SHAPES = ((3, 4), (5,), (1, 1))
 CONSTRAINTS = {
     "none": None,

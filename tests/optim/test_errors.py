@@ -40,6 +40,7 @@ WRONG = [
         ValueError,
         "averaging_tick must be None with constant momentum, got 1",
     ),
+    ({"averaging_tick": 0, "momentum": 0.9}, ValueError, "averaging_tick must be None .* got 0"),
     ({"averaging_tick": 0}, ValueError, "averaging_tick must be .* got 0"),
     ({"power": 1.0, "momentum": 0.9}, ValueError, "power must be 0 with constant momentum, got 1"),
     ({"weight_decay": -1e-4}, ValueError, "weight_decay must be .* got -0.0001"),

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+from optim.paths import DEVICES
 
 from adahb.logging import quantities
 from adahb.optim import HB, NAG, PSG, AdaHB
@@ -13,16 +14,6 @@ from adahb.sets import Box, L1Ball, L2Ball
 
 nan, inf = float("nan"), float("inf")
 METHODS = {"AdaHB": AdaHB, "HB": HB, "NAG": NAG, "PSG": PSG}
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.gpu,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-        ],
-    ),
-]
 PATHS = {
     "eager": {"foreach": False},
     "foreach": {"foreach": True},

@@ -2,22 +2,13 @@
 
 import pytest
 import torch
+from optim.paths import DEVICES
 
 from adahb.optim import HB, NAG, PSG, AdaHB
 from adahb.optim.kernels import eager
 from adahb.optim.update import Batch, Numbers, Recipe
 from adahb.sets import GroupL1Ball, L1Ball, L2Ball, NuclearBall, Simplex
 
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.gpu,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-        ],
-    ),
-]
 CASES = {
     "AdaHB": (AdaHB, {}),
     "AdaHB foreach": (AdaHB, {"foreach": True}),

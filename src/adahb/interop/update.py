@@ -59,12 +59,8 @@ class Method:
                 "decoupled_weight_decay must be one of True, False, "
                 f"got {self.decoupled_weight_decay!r}"
             )
-        if self.momentum is not None and self.power:
-            raise ValueError(f"power must be 0 with constant momentum, got {self.power!r}")
-        if self.momentum is not None and self.averaging_tick is not None:
-            raise ValueError(
-                f"averaging_tick must be None with constant momentum, got {self.averaging_tick!r}"
-            )
+        if self.momentum is not None:
+            schedules.require_no_averaging(self.power, self.averaging_tick)
         if self.constraint is not None and not isinstance(self.constraint, ConvexSet):
             raise TypeError(
                 f"constraint must be a set of adahb.sets or None, got {self.constraint!r}"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from adahb import _checks as check
+from adahb import schedules
 from adahb.optim import narrow, nonfinite, sharding
 from adahb.sets import ConvexSet, NuclearBall
 
@@ -82,11 +83,7 @@ def check_values(group: Group) -> None:
         check.number("power", group["power"], at_least=0)
     if group.get("momentum") is not None:
         check.number("momentum", group["momentum"], at_least=0, below=1)
-        for name, nothing in (("power", 0), ("averaging_tick", None)):
-            if group[name] not in (0, None):
-                raise ValueError(
-                    f"{name} must be {nothing} with constant momentum, got {group[name]!r}"
-                )
+        schedules.require_no_averaging(group["power"], group["averaging_tick"])
 
 
 def _largest(group: Group) -> float | None:
